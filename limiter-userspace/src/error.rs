@@ -181,6 +181,12 @@ pub enum Error {
         /// Why they cannot be kept.
         source: Box<Error>,
     },
+    /// An exchange that another process began could not be finished.
+    #[error("an exchange of table and program was interrupted, and finishing it fails: {source}")]
+    Unfinished {
+        /// Why it fails.
+        source: Box<Error>,
+    },
     /// Another policy waits to be confirmed.
     #[error("a policy waits for `limiter policy confirm`, for {} s more", .left.as_secs().saturating_add(1))]
     Unconfirmed {
@@ -430,6 +436,13 @@ impl Error {
             Self::Unkept { .. } => {
                 "save them elsewhere with `--state FILE`, and give that to the next `limiter attach` too"
                     .to_owned()
+            }
+            Self::Unfinished { source } => {
+                let again = "`limiter attach IFACE --replace` tries it again; until then both tables take memory";
+                match source.remedy() {
+                    Some(remedy) => format!("{remedy}; {again}"),
+                    None => again.to_owned(),
+                }
             }
             Self::Unconfirmed { .. } => {
                 "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`, then \

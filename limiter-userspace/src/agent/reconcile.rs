@@ -58,6 +58,8 @@ pub(super) struct Reconciler {
     claim: Option<Claim>,
     /// The number of the instance and the epoch whose run-time lists are in their file.
     kept: Option<(u32, u32)>,
+    /// Why an exchange that another process began could not be finished, met at this look.
+    unfinished: Option<Error>,
     /// What failed, not to be told again.
     faults: Faults,
     /// What it waits for, not to be told again.
@@ -90,6 +92,7 @@ impl Reconciler {
             ahead: None,
             claim: None,
             kept: None,
+            unfinished: None,
             faults: Faults::default(),
             waits: Waits::default(),
             status: String::new(),
@@ -137,6 +140,7 @@ impl Reconciler {
         errors.extend(put.err());
         errors.extend(self.keep_run_time().err());
         errors.extend(self.claim().err());
+        errors.extend(self.unfinished.take());
         let (wanted, attached) = seen.unwrap_or_else(|error| {
             errors.push(error);
             Default::default()
@@ -343,7 +347,7 @@ impl Reconciler {
     }
 
     /// Has the policy in force compiled for the interfaces that are attached, and for a time of Unix in seconds.
-    fn fit(&self, now: u64) -> Result<()> {
+    fn fit(&mut self, now: u64) -> Result<()> {
         if !exists(&self.pins)? {
             return Ok(());
         }
@@ -366,7 +370,7 @@ impl Reconciler {
         if self.kept == Some(kept) {
             return Ok(());
         }
-        let Some(instance) = Instance::open(&self.pins)? else { return Ok(()) };
+        let Some(instance) = open(&self.pins, &mut self.unfinished)? else { return Ok(()) };
         instance.keep_run_time()?;
         // Somebody may have changed them again before the lock was taken; then they are kept once more.
         self.kept = Some(kept);
@@ -389,8 +393,8 @@ impl Reconciler {
     }
 
     /// Compiles the policy in force again.
-    fn compile(&self) -> Result<()> {
-        let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
+    fn compile(&mut self) -> Result<()> {
+        let Some(mut instance) = open(&self.pins, &mut self.unfinished)? else { return Ok(()) };
         let layers = instance.maps().settled()?;
         instance.maps_mut().put_in_force(layers, None, None)
     }
@@ -400,7 +404,7 @@ impl Reconciler {
         let (Some(good), Some(document), Some(due)) = (&self.good, &self.document, self.due) else {
             return Ok(());
         };
-        let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(()) };
+        let Some(mut instance) = open(&self.pins, &mut self.unfinished)? else { return Ok(()) };
         let in_force = instance.maps().in_force()?;
         let document = document.path().to_owned();
         if in_force.origin == Some(good.origin) && due == Due::Another {
@@ -464,6 +468,15 @@ impl Reconciler {
         self.current.retain(|link| running.iter().any(|attached| attached.link == *link));
         Ok(running)
     }
+}
+
+/// Opens the instance, to change its policy. What of an exchange could not be finished is noted.
+fn open(pins: &Pins, unfinished: &mut Option<Error>) -> Result<Option<Instance>> {
+    let mut opened = Instance::open(pins)?;
+    if let Some(error) = opened.as_mut().and_then(Instance::take_unfinished) {
+        *unfinished = Some(error);
+    }
+    Ok(opened)
 }
 
 /// Whether a program can come to be on an interface that has none of this instance.

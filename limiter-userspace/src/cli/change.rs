@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use super::{
     instance,
     keep_ssh::{Kept, keep},
-    stderr::{SWITCHED, warn_of_error, warn_of_shadowed, warn_of_switch},
+    stderr::{
+        SWITCHED, unfinished, warn_of_error, warn_of_shadowed, warn_of_switch, warn_of_unfinished,
+    },
     unix,
 };
 use crate::{
@@ -28,6 +30,8 @@ pub(super) struct Changed<T> {
     switched: bool,
     /// Why the run-time lists could not be written to their file.
     unkept: Option<Error>,
+    /// Why an exchange that another process began could not be finished.
+    unfinished: Option<Error>,
 }
 
 /// Edits the policy and the run-time lists, and puts them in force. Every edit by a command or a
@@ -38,6 +42,7 @@ pub(super) fn change<T>(
     edit: impl FnOnce(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
     let mut instance = instance(pins)?;
+    let unfinished = instance.take_unfinished();
     let before = instance.maps().settled()?;
     let mut layers = before.clone();
     let said = edit(&mut layers)?;
@@ -52,7 +57,7 @@ pub(super) fn change<T>(
     let known: HashSet<String> = before.shadowed().into_iter().collect();
     let mut shadowed = layers.shadowed();
     shadowed.retain(|shadowed| !known.contains(shadowed));
-    Ok(Changed { layers, said, kept, shadowed, switched, unkept })
+    Ok(Changed { layers, said, kept, shadowed, switched, unkept, unfinished })
 }
 
 impl<T> Changed<T> {
@@ -66,7 +71,9 @@ impl<T> Changed<T> {
         let kept = self.kept.map(|kept| kept.said("is"));
         let unkept = self.unkept.as_ref().map(|error| format!("{error}: {UNKEPT}"));
         let switched = self.switched.then(|| SWITCHED.to_owned());
-        let parts = kept.into_iter().chain(unkept);
+        let unfinished =
+            self.unfinished.as_ref().map(|error| format!("{error}: {}", unfinished(error)));
+        let parts = kept.into_iter().chain(unkept).chain(unfinished);
         parts.chain(self.shadowed.iter().cloned()).chain(switched).collect()
     }
 
@@ -77,6 +84,9 @@ impl<T> Changed<T> {
         }
         if let Some(error) = &self.unkept {
             warn_of_error(error, UNKEPT, output);
+        }
+        if let Some(error) = &self.unfinished {
+            warn_of_unfinished(error, output);
         }
         warn_of_shadowed(&self.shadowed, output);
         if self.switched {

@@ -52,6 +52,17 @@ pub(super) fn warn_of_error(error: &Error, why: &str, output: &Output) {
     }
 }
 
+/// Warns that an exchange which another process began could not be finished, and says what finishes it.
+pub(super) fn warn_of_unfinished(error: &Error, output: &Output) {
+    warn_of_error(error, &unfinished(error), output);
+}
+
+/// The warning of that, for those who have the error already.
+pub(super) fn unfinished(error: &Error) -> String {
+    let remedy = error.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+    format!("the command was done all the same{remedy}")
+}
+
 /// Prints the warnings of a document.
 pub(super) fn warn_of_document(warnings: &Warnings, output: &Output) {
     if !output.is_json() {

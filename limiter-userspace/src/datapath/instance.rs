@@ -41,6 +41,8 @@ pub struct Instance {
     fresh: bool,
     /// Why its run-time lists were not restored, when it was made.
     unrestored: Option<Error>,
+    /// Why an exchange that another process began could not be finished.
+    unfinished: Option<Error>,
     lock: Lock,
 }
 
@@ -128,10 +130,11 @@ impl Instance {
     }
 
     fn open_with(pins: &Pins, right: Right) -> Result<Option<Self>> {
-        if right == Right::Change {
-            // The maps in use are whole without it, and a change is not to fail for what another one will do.
-            let _: Result<()> = exchange::resume_if_left(pins);
-        }
+        // The maps in use are whole without it, and a change is not to fail for what another one will do.
+        let resumed = match right {
+            Right::Change => exchange::resume_if_left(pins),
+            Right::Attach => Ok(()),
+        };
         let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
             return Ok(None);
@@ -140,7 +143,8 @@ impl Instance {
             exchange::resume(pins)?;
         }
         let maps = Maps::open(pins)?;
-        Ok(Some(Self::of(pins, maps, lock)))
+        let unfinished = resumed.err().map(|error| Error::Unfinished { source: Box::new(error) });
+        Ok(Some(Self { unfinished, ..Self::of(pins, maps, lock) }))
     }
 
     /// The instance that exists, to attach and detach, or a new one with these sizes, this policy, and these
@@ -230,7 +234,7 @@ impl Instance {
     }
 
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {
-        Self { pins: pins.clone(), maps, fresh: false, unrestored: None, lock }
+        Self { pins: pins.clone(), maps, fresh: false, unrestored: None, unfinished: None, lock }
     }
 
     /// Takes the right to change the policy, which whoever attaches does not have.
@@ -247,6 +251,12 @@ impl Instance {
     /// Why the run-time lists of one that was made just now were not restored; told once.
     pub fn take_unrestored(&mut self) -> Option<Error> {
         self.unrestored.take()
+    }
+
+    /// Why an exchange that another process began could not be finished, if that was tried when this was
+    /// [opened](Self::open); told once.
+    pub fn take_unfinished(&mut self) -> Option<Error> {
+        self.unfinished.take()
     }
 
     /// Gives the lock back, and then has the run-time lists in force in their file: nobody else's change waits for a

@@ -15,7 +15,9 @@ use crate::{
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
-        stderr::{warn_of_absent, warn_of_document, warn_of_error, warn_of_switch},
+        stderr::{
+            warn_of_absent, warn_of_document, warn_of_error, warn_of_switch, warn_of_unfinished,
+        },
         unix,
     },
     datapath::{bpffs::Pins, instance::Instance},
@@ -62,6 +64,8 @@ struct Applied {
     kept: Option<Kept>,
     /// Why the run-time lists could not be written to their file.
     unkept: Option<Error>,
+    /// Why an exchange that another process began could not be finished.
+    unfinished: Option<Error>,
     /// Whether nothing is dropped all the same, as the monitor switch is on.
     switched: bool,
     /// Whether tables would be exchanged for larger ones first, in a dry run.
@@ -103,10 +107,14 @@ impl Apply {
             sorted,
             kept,
             unkept,
+            unfinished,
             switched,
             makes_room,
             time,
         } = applied;
+        if let Some(error) = &unfinished {
+            warn_of_unfinished(error, output);
+        }
         if let Some(error) = &unkept {
             warn_of_error(error, UNKEPT, output);
         }
@@ -227,6 +235,7 @@ fn apply(
     // Before the lock is taken: writing to a stopped terminal blocks, and would hold the lock.
     progress.step(&format!("applying {}", summary(policy)));
     let mut instance = instance(pins)?;
+    let unfinished = instance.take_unfinished();
     // Also if the document changes nothing: a policy that is applied is meant to stay, and the one
     // in force would not.
     if let Some(left) = instance.maps().unconfirmed()? {
@@ -265,6 +274,7 @@ fn apply(
         sorted,
         kept,
         unkept,
+        unfinished,
         switched,
         time: progress.end(),
         ..Applied::default()

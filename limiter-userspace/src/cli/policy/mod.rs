@@ -15,7 +15,12 @@ use self::{
     save::Save,
 };
 pub(super) use self::{apply::taken_back, read::Document};
-use super::{change::UNKEPT, explain::Explain, instance, maps, stderr::warn_of_error};
+use super::{
+    change::UNKEPT,
+    explain::Explain,
+    instance, maps,
+    stderr::{warn_of_error, warn_of_unfinished},
+};
 use crate::{
     datapath::{bpffs::Pins, maps::Maps},
     error::Result,
@@ -65,7 +70,13 @@ impl PolicyCommand {
 }
 
 fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
-    let waited = instance(pins)?.maps_mut().confirm()?;
+    let mut instance = instance(pins)?;
+    let (unfinished, waited) = (instance.take_unfinished(), instance.maps_mut().confirm()?);
+    // Before the output, whose reader may be slow.
+    drop(instance);
+    if let Some(error) = &unfinished {
+        warn_of_unfinished(error, output);
+    }
     if output.is_json() {
         return Ok(output.shape("limiter.confirm/1", &json!({ "confirmed": waited }))?);
     }
@@ -82,6 +93,7 @@ fn confirm(pins: &Pins, output: &mut Output) -> Result<()> {
 
 fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let mut instance = instance(pins)?;
+    let unfinished = instance.take_unfinished();
     let before = instance.maps().policy()?;
     instance.maps_mut().revert()?;
     let changes = diff(&before, &instance.maps().policy()?);
@@ -90,6 +102,9 @@ fn revert(pins: &Pins, output: &mut Output) -> Result<()> {
     let unkept = instance.keep_run_time().err();
     if let Some(error) = &unkept {
         warn_of_error(error, UNKEPT, output);
+    }
+    if let Some(error) = &unfinished {
+        warn_of_unfinished(error, output);
     }
     if output.is_json() {
         let changes = changes::entries(&changes);
