@@ -8,6 +8,7 @@
 //! assert_eq!(syn.len(), 14 + 4 + 20 + 20);
 //! ```
 
+mod addresses;
 mod datagram;
 mod extension;
 mod kinds;
@@ -16,10 +17,7 @@ mod transport;
 
 use std::net::IpAddr;
 
-use self::{
-    datagram::{Addresses, Datagram},
-    transport::Transport,
-};
+use self::{addresses::Addresses, datagram::Datagram, transport::Transport};
 pub use self::{
     extension::Extension,
     kinds::kinds,

@@ -38,7 +38,7 @@ use limiter_common::{
     table::set::DebtUntil,
 };
 #[cfg(feature = "datapath-log")]
-use limiter_userspace::datapath::messages::{self, Messages};
+use limiter_userspace::datapath::messages::{Messages, ring};
 pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
     datapath::{
@@ -212,7 +212,7 @@ impl TestProgram {
     #[cfg(feature = "datapath-log")]
     pub fn with_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
         let kind = Kind { sizes, clock, frags: false };
-        Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
+        Ok(Self::kept(Loaded::make(kind, policy, |open| ring::wanted(open))?))
     }
 
     /// Like [`with_frags`](Self::with_frags), with the object file that has debug messages.
@@ -222,7 +222,7 @@ impl TestProgram {
     #[cfg(feature = "datapath-log")]
     pub fn with_frags_and_messages(sizes: Sizes, policy: &Policy, clock: Clock) -> Result<Self> {
         let kind = Kind { sizes, clock, frags: true };
-        Ok(Self::kept(Loaded::make(kind, policy, |open| messages::wanted(open))?))
+        Ok(Self::kept(Loaded::make(kind, policy, |open| ring::wanted(open))?))
     }
 
     /// A program that does not go back to the pool.

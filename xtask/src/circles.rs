@@ -3,7 +3,7 @@
 //!
 //! A file imports another one if a `use` declaration or a path in its code starts with `crate::` and
 //! continues with the module of that file, or with `super::`. What a file re-exports by `pub use` counts as
-//! imported from its origin. In the folders of `loose`, paths that start with `super::` do not count.
+//! imported from its origin.
 //!
 //! Imports between a file and the files below it in its folder do not count: a file declares and re-exports
 //! its parts, and parts implement types of the file above. Tests do not count either.
@@ -25,11 +25,9 @@ struct Crate {
     /// Its folders from the lowest floor up. Folders in one entry are one floor, and do not import each
     /// other.
     floors: &'static [&'static [&'static str]],
-    /// Its folders whose files import each other in a circle by `super::`.
-    loose: &'static [&'static str],
 }
 
-const CRATES: [Crate; 5] = [
+const CRATES: [Crate; 7] = [
     Crate {
         folder: "limiter-common/src",
         floors: &[
@@ -41,7 +39,6 @@ const CRATES: [Crate; 5] = [
             &["abi"],
             &["table"],
         ],
-        loose: &[],
     },
     Crate {
         folder: "limiter-ebpf/src",
@@ -54,11 +51,13 @@ const CRATES: [Crate; 5] = [
             &["pipeline"],
             &["bench"],
         ],
-        loose: &[],
     },
-    Crate { folder: "limiter-userspace/src", floors: &[], loose: &["agent", "datapath"] },
-    Crate { folder: "xtask/src", floors: &[], loose: &[] },
-    Crate { folder: "tests/src", floors: &[], loose: &["bench", "packet"] },
+    Crate { folder: "limiter-userspace/src", floors: &[] },
+    Crate { folder: "xtask/src", floors: &[] },
+    Crate { folder: "tests/src", floors: &[] },
+    // The roots of two binaries.
+    Crate { folder: "tests/src/bench", floors: &[] },
+    Crate { folder: "tests/src/demo", floors: &[] },
 ];
 
 /// The files of a crate by module, each with its code.
@@ -83,7 +82,7 @@ impl Sources {
         let mut exports = BTreeMap::new();
         for (module, code) in &self.0 {
             for (is_export, path) in uses(code) {
-                let Some(target) = self.absolute(module, &path, true).filter(|_| is_export) else {
+                let Some(target) = self.absolute(module, &path).filter(|_| is_export) else {
                     continue;
                 };
                 let name = target.last().cloned();
@@ -94,34 +93,32 @@ impl Sources {
     }
 
     /// A path from the root of the crate; `None` for a path into another crate.
-    fn absolute(&self, module: &[String], path: &[String], siblings: bool) -> Option<Module> {
+    fn absolute(&self, module: &[String], path: &[String]) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         match &**first {
             "crate" => Some(rest.to_vec()),
-            "super" if siblings => {
+            "super" => {
                 let up = path.iter().take_while(|part| *part == "super").count();
                 let above = module.get(..module.len().checked_sub(up)?)?;
                 Some([above, &path[up..]].concat())
             }
-            "self" if siblings => Some([module, rest].concat()),
+            "self" => Some([module, rest].concat()),
             // A module below this file.
-            _ if siblings && self.0.contains_key(&[module, &path[..1]].concat()) => {
+            _ if self.0.contains_key(&[module, &path[..1]].concat()) => {
                 Some([module, path].concat())
             }
             _ => None,
         }
     }
 
-    /// The files that each file imports. In files of the folders `loose`, paths that start with `super::` do
-    /// not count.
-    fn imports(&self, loose: &[&str]) -> BTreeMap<&[String], BTreeSet<&[String]>> {
+    /// The files that each file imports.
+    fn imports(&self) -> BTreeMap<&[String], BTreeSet<&[String]>> {
         let exports = self.exports();
         let mut imports = BTreeMap::new();
         for (module, code) in &self.0 {
-            let siblings = module.first().is_none_or(|folder| !loose.contains(&&**folder));
             let paths = uses(code).into_iter().map(|(_, path)| path).chain(inline(code));
             let files = paths.filter_map(|path| {
-                let mut path = self.absolute(module, &path, siblings)?;
+                let mut path = self.absolute(module, &path)?;
                 // A re-export may lead to another one.
                 for _ in 0..8 {
                     let known = (1..=path.len()).rev().find(|end| {
@@ -291,9 +288,9 @@ fn circle<'a>(
 
 #[test]
 fn no_file_imports_what_imports_it() {
-    for Crate { folder, loose, .. } in CRATES {
+    for Crate { folder, .. } in CRATES {
         let sources = Sources::of(&workspace::root().join(folder));
-        if let Some(circle) = circle(&sources.imports(loose)) {
+        if let Some(circle) = circle(&sources.imports()) {
             let names: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
             panic!("a circle in {folder}: {} -> {}", names.join(" -> "), names[0]);
         }
@@ -302,13 +299,13 @@ fn no_file_imports_what_imports_it() {
 
 #[test]
 fn floors_import_downwards() {
-    for Crate { folder, floors, loose } in CRATES {
+    for Crate { folder, floors } in CRATES {
         let floor = |module: &[String]| {
             let number = floors.iter().position(|it| it.contains(&&*module[0]));
             number.unwrap_or_else(|| panic!("{folder}/{} is on no floor", module[0]))
         };
         let sources = Sources::of(&workspace::root().join(folder));
-        for (from, to) in sources.imports(loose) {
+        for (from, to) in sources.imports() {
             if floors.is_empty() || from.is_empty() {
                 continue;
             }
@@ -338,20 +335,18 @@ fn a_circle_is_found() {
         ("c", "fn c() {}\n#[cfg(test)]\nmod tests {\nuse crate::a::A;\n}"),
     ];
     let before = sources(&files);
-    assert_eq!(circle(&before.imports(&[])), None);
+    assert_eq!(circle(&before.imports()), None);
     files[3].1 = "fn c() { crate::a::X::x() }";
     let after = sources(&files);
-    assert_eq!(circle(&after.imports(&[])), None, "it is exported of a file that imports nothing");
+    assert_eq!(circle(&after.imports()), None, "it is exported of a file that imports nothing");
     files[1].1 = "use crate::b::B;";
     let circle_of = |files: &[(&str, &str)]| {
         let sources = sources(files);
-        circle(&sources.imports(&[]))
-            .map(|it| it.iter().map(|it| it.join("::")).collect::<Vec<_>>())
+        circle(&sources.imports()).map(|it| it.iter().map(|it| it.join("::")).collect::<Vec<_>>())
     };
     assert_eq!(circle_of(&files).unwrap(), ["a::x", "b", "c"]);
     for path in ["use super::super::c::C;", "fn x() { super::super::c::c() }"] {
         files[1].1 = path;
         assert_eq!(circle_of(&files).unwrap(), ["a::x", "c"]);
-        assert_eq!(circle(&sources(&files).imports(&["a"])), None, "the folder is loose");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     query::limit::LimitReport,
 };
 
-use super::scrape::Address;
+use super::address::Address;
 
 /// The name of the form that events have in JSON.
 pub const SCHEMA: &str = "limiter.agent/1";

@@ -3,6 +3,7 @@
 //! Packets are decided about without it. It attaches interfaces when they come, follows a policy
 //! document, and tells what it does; when it ends, or is killed, everything stays as it is.
 
+pub mod address;
 mod counts;
 mod document;
 pub mod event;
@@ -10,7 +11,7 @@ mod faults;
 pub mod journal;
 mod offer;
 mod reconcile;
-pub mod scrape;
+mod scrape;
 mod sources;
 mod wanted;
 mod writer;
@@ -28,9 +29,10 @@ use tokio::{
 };
 
 use self::{
+    address::Address,
     counts::Counts,
     event::{Dated, Event},
-    scrape::{Address, Scrape, serve},
+    scrape::{Scrape, serve},
     sources::Sources,
 };
 use crate::{

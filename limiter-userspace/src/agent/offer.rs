@@ -2,13 +2,20 @@
 
 use super::event::Event;
 use crate::{
-    agent::reconcile::Good,
+    datapath::policy::Origin,
     error::Error,
-    policy::{guard::Refusal, shadowed::FromFiles},
+    policy::{Policy, guard::Refusal, shadowed::FromFiles},
 };
 
 /// How often a refusal is told again, in seconds.
 const AGAIN: u64 = 3600;
+
+/// A policy of a document.
+#[derive(Debug)]
+pub(super) struct Good {
+    pub(super) policy: Policy,
+    pub(super) origin: Origin,
+}
 
 /// A policy that was read and is judged before it is used.
 #[derive(Debug)]
@@ -66,13 +73,9 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        datapath::policy::Origin,
-        policy::{
-            Policy,
-            document::parse_with_files,
-            guard::{Host, guard},
-        },
+    use crate::policy::{
+        document::parse_with_files,
+        guard::{Host, guard},
     };
 
     #[test]

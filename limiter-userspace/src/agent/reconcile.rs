@@ -12,7 +12,7 @@ use super::{
     document::Document,
     event::Event,
     faults::Faults,
-    offer::Offer,
+    offer::{Good, Offer},
     wanted::{Waits, Wanted, status},
 };
 use crate::{
@@ -20,8 +20,9 @@ use crate::{
         bpffs::Pins,
         claim::Claim,
         host,
-        instance::{Attached, Choice, Instance, attached, exists},
+        instance::{Attached, Choice, Instance, attached},
         interface::{self, Interface},
+        link::exists,
         maps::Maps,
         policy::Origin,
         sizes::Sizes,
@@ -63,13 +64,6 @@ pub(super) struct Reconciler {
     waits: Waits,
     /// How things were at the last look, for a service manager.
     status: String,
-}
-
-/// A policy of a document.
-#[derive(Debug)]
-pub(super) struct Good {
-    pub(super) policy: Policy,
-    pub(super) origin: Origin,
 }
 
 /// When a policy is put in force.

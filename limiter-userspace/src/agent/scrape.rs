@@ -4,15 +4,13 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt, fs, io,
-    net::SocketAddr,
+    fs, io,
     os::unix::{
         fs::{FileTypeExt as _, PermissionsExt as _},
         net::UnixStream,
     },
-    path::{Path, PathBuf},
+    path::Path,
     pin::pin,
-    str::FromStr,
     sync::{Arc, Mutex as Locked, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,14 +33,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{counts::Counts, wanted::Wanted};
+use super::{address::Address, counts::Counts, wanted::Wanted};
 use crate::{
-    datapath::{
-        bpffs::Pins,
-        instance::{attached, exists},
-        interface,
-        maps::Maps,
-    },
+    datapath::{bpffs::Pins, instance::attached, interface, link::exists, maps::Maps},
     error::Result,
     metrics::{self, Family, Kind, Metrics, Value},
 };
@@ -58,51 +51,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const REQUEST_BYTES: usize = 16 << 10;
 /// For how long an answer is as good as a new one.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// Where metrics are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A port of an address.
-    Tcp(SocketAddr),
-    /// A Unix socket of this path, for its owner and group.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl Address {
-    /// Who can read what is served there, in words.
-    pub fn protection(&self) -> &'static str {
-        match self {
-            Self::Unix(_) => "for its owner and group",
-            Self::Tcp(address) if address.ip().is_loopback() => "for this host",
-            Self::Tcp(_) => "in plain HTTP without TLS, for whoever can reach it",
-        }
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return match path.starts_with('/') {
-                true => Ok(Self::Unix(path.into())),
-                false => Err("the path of a socket begins with /".to_owned()),
-            };
-        }
-        text.parse()
-            .map(Self::Tcp)
-            .map_err(|_| "give ADDRESS:PORT, as 127.0.0.1:9180, or unix:PATH".to_owned())
-    }
-}
 
 /// What metrics are made of.
 #[derive(Clone, Debug)]
@@ -375,7 +323,7 @@ impl Scrape {
 mod tests {
     use std::{
         io::{Read as _, Write as _},
-        net::TcpStream,
+        net::{SocketAddr, TcpStream},
         thread,
     };
 
@@ -383,30 +331,6 @@ mod tests {
 
     use super::*;
     use crate::agent::event::Event;
-
-    #[test]
-    fn an_address_says_who_can_read_it() {
-        let of = |text: &str| text.parse::<Address>();
-        for (text, protection) in [
-            ("127.0.0.1:9180", "for this host"),
-            ("[::1]:9180", "for this host"),
-            ("unix:/run/a.sock", "for its owner and group"),
-            ("0.0.0.0:9180", "in plain HTTP without TLS, for whoever can reach it"),
-            ("[2001:db8::1]:9180", "in plain HTTP without TLS, for whoever can reach it"),
-        ] {
-            let address = of(text).unwrap();
-            assert_eq!((&*address.to_string(), address.protection()), (text, protection));
-        }
-        for (text, why) in [
-            ("9180", "ADDRESS:PORT"),
-            ("name:9180", "ADDRESS:PORT"),
-            ("unix:a.sock", "begins with /"),
-            ("unix:", "begins with /"),
-        ] {
-            let error = of(text).unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
-        }
-    }
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -27,7 +27,7 @@ use limiter_common::{
 
 use super::event::{Event, Limited};
 use crate::{
-    datapath::{bpffs::Pins, events::Listener, instance::exists, maps::Maps},
+    datapath::{bpffs::Pins, events::Listener, link::exists, maps::Maps},
     error::Result,
     policy::interfaces::Port,
     query::{self, Inquiry},

@@ -7,7 +7,7 @@ use limiter_common::algorithm::rate::Rate;
 
 use super::unix;
 use crate::{
-    agent::{self, Options, journal::Journal, scrape::Address},
+    agent::{self, Options, address::Address, journal::Journal},
     datapath::{bpffs::Pins, privilege},
     error::{Error, Result},
     output::stream::Output,

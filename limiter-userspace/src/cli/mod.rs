@@ -34,7 +34,8 @@ use self::stderr::{complain, teller_of_waiting};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
-        instance::{Instance, exists},
+        instance::Instance,
+        link::exists,
         maps::Maps,
     },
     error::{Error, Result},

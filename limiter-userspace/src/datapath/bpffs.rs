@@ -2,6 +2,7 @@
 
 mod owner;
 pub(crate) mod sides;
+mod state;
 
 use std::{
     ffi::{CString, OsStr},
@@ -16,8 +17,8 @@ use std::{
     time::Duration,
 };
 
-use self::sides::Side;
-use super::{kept, lock::Right, sys};
+use self::{sides::Side, state::file_of};
+use super::sys;
 use crate::{
     datapath::holder::Holder,
     error::{Error, Result},
@@ -50,7 +51,7 @@ impl Pins {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let directory = path::absolute(&directory).unwrap_or(directory);
-        let state = kept::file_of(&directory);
+        let state = file_of(&directory);
         Self { state, directory, patience: PATIENCE, waiting: None, side: None }
     }
 
@@ -121,12 +122,9 @@ impl Pins {
         self.directory.join("programs")
     }
 
-    /// Where the lock for a right is taken: a directory that nobody else can open.
-    pub(crate) fn lock(&self, right: Right) -> PathBuf {
-        self.directory.join(match right {
-            Right::Attach => "links",
-            Right::Change => Side::First.name(),
-        })
+    /// The directory of maps that is there as long as the instance is, whichever is in use.
+    pub(crate) fn first_maps(&self) -> PathBuf {
+        self.directory.join(Side::First.name())
     }
 
     /// Where the maps are pinned: those in use, unless these pins are about others.

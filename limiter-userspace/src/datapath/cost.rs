@@ -7,7 +7,7 @@ use std::{io, os::fd::AsFd as _, time::Duration};
 
 use super::{
     bpffs::{Pins, c_path},
-    instance::pinned_links,
+    link::pinned_links,
     sys,
 };
 use crate::error::{Error, Result};

@@ -11,7 +11,8 @@ use limiter_common::{
 
 use super::{
     bpffs::Pins,
-    maps::{Maps, object, typed},
+    maps::Maps,
+    object::{object, typed},
 };
 use crate::error::Result;
 

@@ -14,11 +14,12 @@ use super::{
     exchange::{self, Exchanged},
     interface::{self, Interface},
     kept::{self, Writing},
-    link::{Link, Refusal},
+    link::{Link, Refusal, exists, pinned_links},
     lock::{Lock, Right},
     main_program,
-    maps::{Maps, object},
+    maps::Maps,
     mode::Mode,
+    object::object,
     policy::{Origin, StoredPolicy},
     program::{Clock, Program, create_maps},
     sizes::Sizes,
@@ -636,26 +637,6 @@ fn runs_on(link: &Link, interface: &Interface) -> Result<bool> {
     let is_on = |program: Option<u32>| Ok::<_, Error>(program == Some(link.program()?));
     // It may have been replaced meanwhile, by a program of another number.
     Ok(is_on(interface.seen)? || is_on(interface.program())?)
-}
-
-/// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps
-/// alone are what an attach has made so far, or left.
-///
-/// # Errors
-/// What the system says.
-pub fn exists(pins: &Pins) -> Result<bool> {
-    Ok(pinned_links(pins)?.next().is_some())
-}
-
-/// The links that are pinned, with their slots.
-pub(super) fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>> {
-    let mut links = Vec::new();
-    for slot in 0..INTERFACES {
-        if let Some(link) = Link::open(&pins.link(slot))? {
-            links.push((slot, link));
-        }
-    }
-    Ok(links.into_iter())
 }
 
 /// Attaches, telling a mode that is refused from what is wrong altogether.

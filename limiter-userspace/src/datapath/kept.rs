@@ -16,21 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_common::base::siphash::SipHash;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    bpffs::DEFAULT,
-    sys::{self, StopsDeferred},
-};
+use super::sys::{self, StopsDeferred};
 use crate::{
     error::{Error, Result},
     output::file,
     policy::RunTime,
 };
-
-/// The folder of the files; that of the service, by `StateDirectory=`.
-const FOLDER: &str = "/var/lib/limiter";
 
 /// The version of the file.
 const VERSION: u32 = 1;
@@ -47,29 +40,6 @@ const LONGEST: u64 = 256 << 20;
 struct Kept<E> {
     version: u32,
     entries: E,
-}
-
-/// The file of the instance in a directory: one for each directory.
-pub(super) fn file_of(directory: &Path) -> PathBuf {
-    if directory == Path::new(DEFAULT) {
-        return Path::new(FOLDER).join("run-time.json");
-    }
-    let text = directory.as_os_str().as_encoded_bytes();
-    let mut name = String::from("run-time");
-    for byte in text {
-        match byte {
-            b'/' => name.push('-'),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' => name.push(char::from(*byte)),
-            byte => name.push_str(&format!("%{byte:02x}")),
-        }
-    }
-    if name.len() > 200 {
-        let words =
-            text.iter().fold(SipHash::new([0, 0]), |hash, byte| hash.word(u64::from(*byte)));
-        name.truncate(150);
-        name.push_str(&format!("-{:016x}", words.finish()));
-    }
-    Path::new(FOLDER).join(name + ".json")
 }
 
 /// The lists in a file without the entries that are over at `now`, in seconds of Unix time; none if there is no

@@ -30,7 +30,7 @@ use limiter_common::{
     table::untracked::UntrackedAllowance,
 };
 
-use super::maps::object;
+use super::object::object;
 use crate::error::Result;
 
 /// The shape of a map.

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use limiter_common::policy::limit::INTERFACES;
+
 use super::{
     bpffs::{Pins, c_path},
     interface::Interface,
@@ -109,4 +111,27 @@ impl Link {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether there is an instance: one has the link of an interface, even of one that is gone. Maps
+/// alone are what an attach has made so far, or left.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn exists(pins: &Pins) -> Result<bool> {
+    Ok(pinned_links(pins)?.next().is_some())
+}
+
+/// The links that are pinned, with their slots.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn pinned_links(pins: &Pins) -> Result<impl Iterator<Item = (u32, Link)> + use<>> {
+    let mut links = Vec::new();
+    for slot in 0..INTERFACES {
+        if let Some(link) = Link::open(&pins.link(slot))? {
+            links.push((slot, link));
+        }
+    }
+    Ok(links.into_iter())
 }

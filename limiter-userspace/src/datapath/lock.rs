@@ -27,6 +27,7 @@
 use std::{
     fs::{self, File},
     os::unix::fs::MetadataExt as _,
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -58,6 +59,16 @@ pub(crate) enum Right {
     Change,
 }
 
+impl Right {
+    /// Where its lock is taken: a directory that nobody else can open.
+    fn directory(self, pins: &Pins) -> PathBuf {
+        match self {
+            Self::Attach => pins.links(),
+            Self::Change => pins.first_maps(),
+        }
+    }
+}
+
 /// A right, held until it is dropped or the process ends. It is a lock on a directory of the instance that is
 /// open to nobody else.
 #[derive(Debug)]
@@ -75,7 +86,7 @@ impl Lock {
     /// [`Error::Busy`] when another process has it and gets nowhere, or for longer than is waited; or what the
     /// system says.
     pub(crate) fn take(pins: &Pins, right: Right) -> Result<Option<Self>> {
-        let path = &pins.lock(right);
+        let path = &right.directory(pins);
         let failed = |error| Error::system(format!("lock {}", path.display()), error);
         let mut waiting = Waiting::new();
         loop {

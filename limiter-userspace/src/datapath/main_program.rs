@@ -18,7 +18,7 @@ use limiter_common::abi::{
 use super::{
     bpffs::{Pins, c_path},
     link::Link,
-    maps::{missing, number, object, pinned, typed},
+    object::{missing, number, object, pinned, typed},
     program::{Clock, Program, object_hash},
     sys,
 };

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use aya::maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapType, PerCpuArray};
+use aya::maps::{Array, ArrayOfMaps, HashMap, MapData, PerCpuArray};
 use limiter_common::{
     abi::{
         counters::{LimitTally, SlotCounters, TableStats},
@@ -22,11 +22,11 @@ use limiter_common::{
 };
 
 use super::{
-    bpffs::{Pins, exists},
+    bpffs::Pins,
     layout::{OPTIONAL, Optional, SHAPES, shape_of},
-    lookup::PrefixRules,
+    object::{number, object, pinned, typed},
     policy::StoredPolicy,
-    sys,
+    prefix_rules::PrefixRules,
 };
 use crate::error::{Error, Result};
 
@@ -219,16 +219,6 @@ impl Maps {
     }
 }
 
-/// The number that the kernel gave a map.
-pub(super) fn number(map: &MapData) -> Result<u32> {
-    Ok(map.info().map_err(|error| object("look at a map", &error))?.id())
-}
-
-/// The error for a map that is not pinned.
-pub(super) fn missing(name: &str) -> Error {
-    Error::Object { action: format!("use the map {name}"), reason: "it is not pinned".to_owned() }
-}
-
 /// What the maps of an instance say of their layout; `None` if they say nothing.
 ///
 /// # Errors
@@ -240,56 +230,4 @@ pub(super) fn described(pins: &Pins) -> Result<Option<Description>> {
     }
     let described: Array<MapData, Description> = typed(pins, map::LAYOUT)?;
     described.get(&0, 0).map(Some).map_err(|error| object("read the layout", &error))
-}
-
-/// The bytes of the only value of an array, whatever layout it has. Its type is checked first: of a per-CPU map the kernel
-/// would write a value for each CPU.
-///
-/// # Errors
-/// [`Error::Object`] if the map is another one, or what the system says.
-pub(super) fn only_value(map: &MapData, name: &str) -> Result<Vec<u8>> {
-    let info = map.info().map_err(|error| object("look at a map", &error))?;
-    let is_array = matches!(info.map_type(), Ok(MapType::Array));
-    if !is_array || info.key_size() != 4 || info.max_entries() != 1 {
-        let action = format!("read the map {name}");
-        return Err(Error::Object { action, reason: "it is no array of one value".to_owned() });
-    }
-    sys::value(map.fd().as_fd(), 0, info.value_size() as usize)
-        .map_err(|error| Error::system(format!("read the map {name}"), error))
-}
-
-/// An error of the library as one of ours.
-pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -> Error {
-    let action = action.into();
-    let mut reason = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && let Some(code) = error.raw_os_error()
-        {
-            return Error::system(action, io::Error::from_raw_os_error(code));
-        }
-        reason = format!("{reason}: {error}");
-        source = error.source();
-    }
-    Error::Object { action, reason }
-}
-
-pub(super) fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
-    let path = pins.map(name);
-    if !exists(&path)? {
-        return Ok(None);
-    }
-    MapData::from_pin(&path)
-        .map(Some)
-        .map_err(|error| object(format!("open {}", path.display()), &error))
-}
-
-pub(super) fn typed<T: TryFrom<Map, Error = aya::maps::MapError>>(
-    pins: &Pins,
-    name: &str,
-) -> Result<T> {
-    let failed = |error| object(format!("open the map {name}"), &error);
-    let data = MapData::from_pin(pins.map(name)).map_err(failed)?;
-    Map::from_map_data(data).and_then(T::try_from).map_err(failed)
 }

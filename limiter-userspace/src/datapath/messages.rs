@@ -1,11 +1,11 @@
 //! Debug messages of the datapath, for whoever works on it: no release has them.
 //!
 //! A build with the feature `datapath-log` has two objects: the one that ships, and one with messages. An instance
-//! that is made [with messages](wanted) has a ring for them, and all its programs come from the second object.
+//! that is made [with messages](ring::wanted) has a ring for them, and all its programs come from the second object.
+
+pub mod ring;
 
 use std::{
-    cell::Cell,
-    env,
     fmt::{self, Display},
     io::{self, Write as _},
     thread,
@@ -15,37 +15,12 @@ use std::{
 use aya_log::EbpfLogger;
 use log::{Log, Metadata, Record};
 
-use super::{bpffs::Pins, instance::exists, maps::Maps, program};
+use self::ring::{RING, are_told};
+use super::{bpffs::Pins, link::exists, maps::Maps, program};
 use crate::error::{Error, Result};
-
-/// The ring that they come out of, as aya names it.
-pub(super) const RING: &str = "AYA_LOGS";
 
 /// How often [`follow`] looks for them. What does not fit into the ring meanwhile is lost.
 const INTERVAL: Duration = Duration::from_millis(100);
-
-/// The environment variable that has new instances made with messages.
-const VARIABLE: &str = "LIMITER_DATAPATH_LOG";
-
-thread_local! {
-    /// Whether [`wanted`] runs on this thread.
-    static WANTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work`; instances that it makes on this thread are made with messages.
-pub fn wanted<T>(work: impl FnOnce() -> T) -> T {
-    WANTED.set(true);
-    let made = work();
-    WANTED.set(false);
-    made
-}
-
-/// Whether the instance that is pinned there, or is about to be made there, has messages.
-pub(super) fn are_told(pins: &Pins) -> bool {
-    let ring = pins.map(RING).exists();
-    let new = !exists(pins).unwrap_or(true);
-    ring || new && (WANTED.get() || env::var_os(VARIABLE).is_some_and(|it| !it.is_empty()))
-}
 
 /// Tells one.
 type Tell = fn(&fmt::Arguments<'_>);
@@ -74,7 +49,7 @@ impl<F: Fn(&fmt::Arguments<'_>) + Send + Sync> Messages<F> {
     /// # Errors
     /// What the system says.
     pub fn open(pins: &Pins, tell: F) -> Result<Self> {
-        // Handshake the object opens the ring that is pinned; the rest of it goes.
+        // The object opens the ring that is pinned; the rest of it goes.
         let mut ebpf = program::open_maps(pins)?;
         EbpfLogger::init_with_logger(&mut ebpf, Taker(tell)).map(Self).map_err(|error| {
             Error::Object { action: format!("open the map {RING}"), reason: error.to_string() }

@@ -15,7 +15,7 @@ pub mod instance;
 pub mod interface;
 pub mod kept;
 mod layout;
-mod link;
+pub(crate) mod link;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 pub mod linkwatch;
 pub mod lock;
@@ -30,9 +30,11 @@ pub mod monitoring;
 mod netdevice;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 mod netlink;
+mod object;
 mod offences;
 mod optional;
 pub mod policy;
+pub(crate) mod prefix_rules;
 pub(crate) mod privilege;
 pub mod program;
 pub mod sizes;

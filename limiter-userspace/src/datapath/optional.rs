@@ -15,7 +15,8 @@ use limiter_common::{
 use super::{
     bpffs::{Pins, c_path, exists},
     layout::{OPTIONAL, Optional},
-    maps::{Maps, number, object, typed},
+    maps::Maps,
+    object::{number, object, typed},
     sizes::Sizes,
     sys,
 };

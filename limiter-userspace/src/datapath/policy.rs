@@ -18,7 +18,7 @@ use aya::util::nr_cpus;
 use limiter_common::{
     abi::{
         counters::LimitTally,
-        layout::{LAYOUT_VERSION, map},
+        layout::{CHUNK, LAYOUT_VERSION, map},
         policy::{Head, Revert, Settings, half},
     },
     base::seed::Seed,
@@ -27,11 +27,7 @@ use limiter_common::{
 
 pub(super) use self::document::document_of;
 pub use self::document::{Origin, StoredPolicy};
-use super::{
-    maps::{Maps, object},
-    sizes::Sizes,
-    sys, trie,
-};
+use super::{maps::Maps, object::object, sizes::Sizes, sys, trie};
 use crate::{
     error::{Error, Result},
     policy::{
@@ -327,6 +323,27 @@ impl Maps {
         };
         let tries = if name == map::PREFIXES { &mut self.prefixes } else { &mut self.destinations };
         tries.set(epoch & 1, &trie, 0).map_err(|error| object(action, &error))
+    }
+
+    /// The document of a half; empty if there is none.
+    fn document(&self, half: u32) -> Result<Vec<u8>> {
+        document_of(&self.document, half)
+    }
+
+    /// Stores a document for a half.
+    pub(super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
+        let failed = |error| object("write the policy document", &error);
+        let mut number = 0;
+        for part in document.chunks(CHUNK) {
+            let mut chunk = [0; CHUNK];
+            chunk[..part.len()].copy_from_slice(part);
+            self.document.insert([half, number], chunk, 0).map_err(failed)?;
+            number += 1;
+        }
+        while let Ok(()) = self.document.remove(&[half, number]) {
+            number += 1;
+        }
+        Ok(())
     }
 
     fn forget_tally(&mut self, tally: u32) -> Result<()> {

@@ -25,11 +25,11 @@ use limiter_common::{
 };
 
 #[cfg(feature = "datapath-log")]
-use super::messages;
+use super::messages::ring;
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
-    maps::object,
+    object::object,
     optional::create_arrays,
     sizes::Sizes,
     sys,
@@ -207,7 +207,7 @@ pub(super) fn object_hash(pins: &Pins) -> u64 {
 fn object_of(pins: Option<&Pins>) -> &'static [u8] {
     match pins {
         #[cfg(feature = "datapath-log")]
-        Some(pins) if messages::are_told(pins) => OBJECT_WITH_MESSAGES,
+        Some(pins) if ring::are_told(pins) => OBJECT_WITH_MESSAGES,
         _ => OBJECT,
     }
 }
@@ -323,8 +323,8 @@ fn open(
         }
     }
     #[cfg(feature = "datapath-log")]
-    if let Some(pins) = pins.filter(|pins| messages::are_told(pins)) {
-        loader.map_pin_path(messages::RING, pins.map(messages::RING));
+    if let Some(pins) = pins.filter(|pins| ring::are_told(pins)) {
+        loader.map_pin_path(ring::RING, pins.map(ring::RING));
     }
     size(&mut loader);
     loader

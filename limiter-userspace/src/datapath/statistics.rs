@@ -21,7 +21,8 @@ use limiter_common::{
 
 use super::{
     instance::Attached,
-    maps::{Maps, object},
+    maps::Maps,
+    object::object,
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
     sys,
 };

@@ -9,7 +9,7 @@ use aya::{
 use aya_obj::generated::bpf_map_type;
 use limiter_common::base::address::Address;
 
-use super::{maps::object, program::lacking, sys};
+use super::{object::object, program::lacking, sys};
 use crate::error::{Error, Result};
 
 const BPF_F_NO_PREALLOC: u32 = 1;

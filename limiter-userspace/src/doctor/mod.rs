@@ -11,8 +11,9 @@ use self::port::Owner;
 use crate::{
     datapath::{
         bpffs::Pins,
-        instance::{Attached, attached, exists},
+        instance::{Attached, attached},
         interface::{Interface, list, resolve},
+        link::exists,
         maps::Maps,
     },
     error::Result,

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 pub use self::family::{Family, Kind, Series, Value};
 use crate::{
-    datapath::{bpffs::Pins, instance::exists, maps::Maps},
+    datapath::{bpffs::Pins, link::exists, maps::Maps},
     error::Result,
 };
 

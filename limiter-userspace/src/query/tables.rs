@@ -21,7 +21,7 @@ use limiter_common::{
 };
 
 use crate::{
-    datapath::{lookup::PrefixRules, maps::Maps, monitoring::Monitoring},
+    datapath::{maps::Maps, monitoring::Monitoring, prefix_rules::PrefixRules},
     error::{Error, Result},
 };
 

@@ -11,11 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use self::part::{Entry, Part};
-use super::{
-    case::REFERENCE,
-    contest::Contest,
-    report::{Report, SCHEMA},
-};
+use super::{case::REFERENCE, contest::Contest, json::SCHEMA, report::Report};
 
 /// The advice in messages about an unusable file.
 const REMEDY: &str = "give --compare a file that an earlier run wrote with --json";

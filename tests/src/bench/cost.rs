@@ -14,34 +14,17 @@ use limiter_tests::{
 use limiter_userspace::datapath::{bpffs::Pins, instance::Instance};
 
 use super::{
-    case::{Case, REFERENCE, cases},
+    case::{Case, REFERENCE},
+    cases::cases,
     inquiry::{self, Inquiry},
     memory::{self, Memory},
     part::{self, Part},
     place::Place,
-    sample::{Figure, median},
+    programs::Loading,
+    sample::median,
     setting::Setting,
-    test_bed::TestBed,
+    test_bed::{Cost, TestBed},
 };
-
-/// The cost of a case.
-#[derive(Clone, Debug)]
-pub(crate) struct Cost {
-    /// The measured case.
-    pub(crate) case: Case,
-    /// Nanoseconds per packet over the baseline.
-    pub(crate) over: Figure,
-    /// Nanoseconds per packet of the baseline: the loop of the kernel and, for made-up sources, writing the
-    /// source.
-    pub(crate) baseline: f64,
-    /// Nanoseconds per packet of the case with its baseline, as the kernel reports them (whole nanoseconds).
-    pub(crate) kernel: f64,
-    /// Packets in a batch.
-    pub(crate) runs: u32,
-    /// The time of a batch of twice the size, in units of the time of a batch. It is near 2 if the batch
-    /// measures packets and not a constant cost.
-    pub(crate) proportion: f64,
-}
 
 /// The cost of applying the longest policy.
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +32,6 @@ pub(crate) struct Applying {
     /// Its number of overrides.
     pub(crate) overrides: u32,
     /// The time to compile the policy, write the inactive half of the maps, and switch to it.
-    pub(crate) time: Duration,
-}
-
-/// The cost of loading the program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loading {
-    /// Instructions that the verifier processed; `None` if the kernel does not report them.
-    pub(crate) instructions: Option<u32>,
-    /// The time to open the object and the maps, verify the program and compile it.
     pub(crate) time: Duration,
 }
 

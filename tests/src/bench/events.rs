@@ -27,7 +27,7 @@ use super::{
     load::{LIMITER_IN_TURN, Load, Made},
     place::Place,
     sample::{Figure, median},
-    text::figures,
+    tables::figures,
 };
 
 /// Sources that send in turn; a power of two.

@@ -4,6 +4,7 @@
 
 mod batch;
 mod case;
+mod cases;
 mod charges;
 mod compare;
 mod contest;
@@ -14,6 +15,7 @@ mod example;
 mod flood;
 mod inquiry;
 mod iptables;
+mod json;
 mod live;
 mod load;
 mod machine;
@@ -29,9 +31,11 @@ mod report;
 mod sample;
 mod scaling;
 mod setting;
+mod shipped;
 mod simulation;
 mod slot;
 mod survival;
+mod tables;
 mod target;
 mod test_bed;
 mod text;
@@ -91,7 +95,7 @@ struct Extent {
 }
 
 const FULL: Extent = Extent {
-    cost: Effort { turns: 10, samples: 10, tracked: &case::TRACKED },
+    cost: Effort { turns: 10, samples: 10, tracked: &cases::TRACKED },
     live_rounds: 11,
     live_length: Duration::from_millis(800),
     floods: &survival::FLOODS,
@@ -99,7 +103,7 @@ const FULL: Extent = Extent {
     events: 25,
 };
 const QUICK: Extent = Extent {
-    cost: Effort { turns: 4, samples: 8, tracked: &case::FEW_TRACKED },
+    cost: Effort { turns: 4, samples: 8, tracked: &cases::FEW_TRACKED },
     live_rounds: 5,
     live_length: Duration::from_millis(300),
     floods: &survival::FEW_FLOODS,

@@ -10,7 +10,7 @@ use super::{
     load::{Load, NOP, PART_ADD, PART_CLOCK, PART_PARSE},
     place::Place,
     sample::Figure,
-    text::figures,
+    tables::figures,
 };
 
 /// The parts: program, id in JSON, and name in the report.

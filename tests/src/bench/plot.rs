@@ -61,7 +61,7 @@ fn pictures(report: &Report) -> [(&'static str, String); 5] {
 }
 
 fn costs<'a>(report: &'a Report, caption: &'a str) -> Bars<'a> {
-    let bar = |cost: &'a super::cost::Cost| Bar {
+    let bar = |cost: &'a super::test_bed::Cost| Bar {
         name: &cost.case.name,
         figure: cost.over.median,
         label: format!("{:.0}", cost.over.median),

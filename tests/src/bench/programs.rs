@@ -1,6 +1,6 @@
 //! The programs of a case.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use aya::programs::Xdp;
@@ -13,7 +13,6 @@ use limiter_userspace::datapath::{
 use super::{
     batch,
     case::{Case, Sources},
-    cost::Loading,
     load::{LIMITER_IN_TURN, LIMITER_SPOOFED, Load, Made, NOP, NOP_SPOOFED},
 };
 
@@ -21,6 +20,15 @@ use super::{
 const MET_OFTEN: u32 = 1 << 18;
 /// Packets per source before the measurement.
 const OFTEN: u64 = 65;
+
+/// The cost of loading the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loading {
+    /// Instructions that the verifier processed; `None` if the kernel does not report them.
+    pub(crate) instructions: Option<u32>,
+    /// The time to open the object and the maps, verify the program and compile it.
+    pub(crate) time: Duration,
+}
 
 /// The limiter of a case, as packets come to it, and its baseline.
 pub(crate) enum Programs {

@@ -19,13 +19,14 @@ use serde_json::{Value, json};
 
 use super::{
     batch,
-    case::{Case, KEYS, Sources, TARGET4, later_fragment, unreadable},
+    case::{Case, Sources, TARGET4, later_fragment, unreadable},
+    cases::KEYS,
     place::Place,
     programs::Programs,
     sample::{Figure, median},
     setting::Setting,
     slot::{self, Counted},
-    text::lines,
+    tables::lines,
 };
 
 /// The prefix of ids of these rows in `--only`.

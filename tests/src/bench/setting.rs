@@ -19,7 +19,7 @@ use limiter_userspace::{
 
 use super::{
     contest,
-    example::{Example, Traffic},
+    shipped::{Example, Traffic},
 };
 
 /// The number of the override that contains the measured source.

@@ -24,7 +24,7 @@ use limiter_userspace::output::table::{Cell, Column, Table};
 use serde_json::{Value, json};
 
 use self::machine::{Machine, TIMES};
-use super::text::lines;
+use super::tables::lines;
 
 /// The simulated numbers of CPUs.
 pub(crate) const CPUS: [u8; 7] = [1, 2, 4, 8, 16, 32, 64];

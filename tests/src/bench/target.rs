@@ -135,16 +135,18 @@ impl Target {
     }
 }
 
-/// All targets, with the figures of a report.
-pub(crate) fn targets(report: &Report) -> Vec<Target> {
-    let target = |(name, side, bound, unit, measure): Row| Target {
-        name,
-        unit,
-        measured: measure(report),
-        bound,
-        least: side == AtLeast,
-    };
-    TARGETS.into_iter().map(target).collect()
+impl Report {
+    /// All targets, with the measured figures.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let target = |(name, side, bound, unit, measure): Row| Target {
+            name,
+            unit,
+            measured: measure(self),
+            bound,
+            least: side == AtLeast,
+        };
+        TARGETS.into_iter().map(target).collect()
+    }
 }
 
 /// Nanoseconds per packet of a case over the baseline; NaN if it was not measured.
@@ -176,7 +178,7 @@ pub(crate) fn wire(report: &Report, contest: Contest) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::case::{FEW_TRACKED, cases},
+        super::cases::{FEW_TRACKED, cases},
         *,
     };
 

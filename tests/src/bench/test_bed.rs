@@ -8,10 +8,9 @@ use super::{
     batch::{self, Batch},
     case::Case,
     charges::Charges,
-    cost::{Cost, Loading},
     outcome::Outcome,
     place::Place,
-    programs::Programs,
+    programs::{Loading, Programs},
     sample::{Figure, median},
     slot::{self, Counted},
 };
@@ -20,6 +19,25 @@ use super::{
 const PAIRS: usize = 5;
 /// Batches that drain the bucket, which filled up while the baseline ran.
 const DRAINING: u32 = 10;
+
+/// The cost of a case.
+#[derive(Clone, Debug)]
+pub(crate) struct Cost {
+    /// The measured case.
+    pub(crate) case: Case,
+    /// Nanoseconds per packet over the baseline.
+    pub(crate) over: Figure,
+    /// Nanoseconds per packet of the baseline: the loop of the kernel and, for made-up sources, writing the
+    /// source.
+    pub(crate) baseline: f64,
+    /// Nanoseconds per packet of the case with its baseline, as the kernel reports them (whole nanoseconds).
+    pub(crate) kernel: f64,
+    /// Packets in a batch.
+    pub(crate) runs: u32,
+    /// The time of a batch of twice the size, in units of the time of a batch. It is near 2 if the batch
+    /// measures packets and not a constant cost.
+    pub(crate) proportion: f64,
+}
 
 /// A case with its loaded programs and its samples.
 pub(crate) struct TestBed<'a> {

@@ -1,19 +1,21 @@
 //! The report of a run as text.
 
-use limiter_userspace::output::table::{Cell, Column, GAP, Table};
+use limiter_userspace::output::table::{Cell, Column, Table};
 
 use super::{
     case::REFERENCE,
     contest::Contest,
-    cost::{Applying, Cost, Loading},
+    cost::Applying,
     inquiry::Inquiry,
     live::Throughput,
     machine::Machine,
     part,
+    programs::Loading,
     report::Report,
-    sample::Figure,
     scaling::Scaling,
+    tables::lines,
     target::{Target, wire},
+    test_bed::Cost,
 };
 
 impl Report {
@@ -152,27 +154,3 @@ const LIVE_NOTES: &str = "\
 One CPU makes the frames, sends them through a veth pair and takes them in, so these are figures to
 compare with each other, not those of a network card. All frames are 60 bytes, of one source. What is
 over its limit admits 1,000 a second with a burst of 200, which is checked.";
-
-/// A table of figures with `digits` decimals: name, median and spread.
-pub(crate) fn figures<'a>(
-    [of, what]: [&'static str; 2],
-    digits: usize,
-    rows: impl IntoIterator<Item = (&'a str, Figure)>,
-) -> String {
-    let mut table = Table::new([Column::left(of), Column::right(what), Column::right("spread")]);
-    for (name, Figure { median, spread, .. }) in rows {
-        table.row([
-            Cell::from(name),
-            format!("{median:.digits$}").into(),
-            format!("{spread:.digits$}").into(),
-        ]);
-    }
-    lines(&table)
-}
-
-/// The lines of a table, joined.
-pub(crate) fn lines(table: &Table) -> String {
-    let line =
-        |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.text).collect::<Vec<_>>().join(GAP);
-    table.layout(usize::MAX).into_iter().map(line).collect::<Vec<_>>().join("\n")
-}

@@ -69,7 +69,7 @@ fn run(options: &Options, output: &mut Output) -> Result<Ending> {
     stage.limiter("limit set syn --rate 50/s", output)?;
     let footprint = stage.footprint()?;
 
-    let mut senders = senders(&stage)?;
+    let mut senders = senders(&stage.hosts)?;
     let length = Duration::from_secs(options.seconds);
     let run = stage.run(&mut senders, length, output)?;
     let report = run.map(|run| Report::new(&stage, &senders, &run)).transpose()?;

@@ -5,11 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anyhow::Result;
 use limiter_tests::{
     packet::{Frame, SYN, set_source},
+    topology::Topology,
     traffic::{Flow, Sender},
 };
 use limiter_userspace::policy::Builtin;
-
-use crate::stage::Stage;
 
 /// The VLAN number of the tagged flooder.
 const VLAN: u16 = 100;
@@ -47,9 +46,8 @@ impl Actor {
     }
 }
 
-/// Makes the senders, each with its traffic.
-pub(crate) fn senders(stage: &Stage) -> Result<Vec<(Actor, Sender)>> {
-    let hosts = &stage.hosts;
+/// Makes the senders on the client of these hosts, each with its traffic.
+pub(crate) fn senders(hosts: &Topology) -> Result<Vec<(Actor, Sender)>> {
     let (port, target) = (&hosts.client_port, &hosts.router_port);
     let sender = |per_second, frame: &Frame| {
         let frame = frame.clone().macs(port.mac, target.mac).build();

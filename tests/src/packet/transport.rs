@@ -2,7 +2,7 @@
 
 use etherparse::checksum::Sum16BitWords;
 
-use super::datagram::{Addresses, saturate};
+use super::addresses::Addresses;
 
 /// The transport header of a datagram. `ports` are the source and destination port.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,11 @@ impl Transport {
         };
         (bytes, Some(checksum_at))
     }
+}
+
+/// A length for a header; the largest one if it has no room for more.
+pub(super) fn saturate(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {

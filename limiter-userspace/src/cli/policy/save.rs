@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cli::{maps, unix},
-    datapath::{bpffs::Pins, instance},
+    datapath::{bpffs::Pins, link::exists},
     error::{Error, Result},
     output::{file, stream::Output},
     policy::{
@@ -40,7 +40,7 @@ impl Save {
                 let fault = "a document that was printed is in no file";
                 return Err(Error::UnitPath { path: quoted("-"), fault });
             }
-            let options = match instance::exists(pins)? {
+            let options = match exists(pins)? {
                 true => attach_options(pins, &maps(pins)?)?,
                 false => String::new(),
             };

@@ -14,7 +14,7 @@ use std::{
 
 use super::Pins;
 use crate::{
-    datapath::{lock::Right, sys},
+    datapath::sys,
     error::{Error, Result},
 };
 
@@ -26,7 +26,7 @@ impl Pins {
         if sys::user() != ROOT {
             return Ok(None);
         }
-        let Some(pins) = look_at(&self.lock(Right::Change))? else { return Ok(None) };
+        let Some(pins) = look_at(&self.first_maps())? else { return Ok(None) };
         if pins.uid() == ROOT || !is_dir_of(&pins, pins.uid()) {
             return Ok(None);
         }

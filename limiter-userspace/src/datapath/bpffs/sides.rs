@@ -10,7 +10,7 @@ use limiter_common::abi::layout::map;
 
 use super::{Pins, exists, unpin};
 use crate::{
-    datapath::maps::{object, only_value},
+    datapath::object::{object, only_value},
     error::{Error, Result},
 };
 

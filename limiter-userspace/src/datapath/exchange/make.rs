@@ -19,7 +19,8 @@ use crate::{
     datapath::{
         bpffs::{Pins, sides::word},
         layout::{OPTIONAL, shape_of},
-        maps::{Maps, missing, number, pinned, typed},
+        maps::Maps,
+        object::{missing, number, pinned, typed},
         policy::StoredPolicy,
         program::{Clock, Program, create_maps},
         sizes::Sizes,

@@ -51,17 +51,6 @@ fn lists() -> RunTime {
 }
 
 #[test]
-fn each_instance_has_a_file_of_its_own() {
-    let of = |directory: &str| file_of(Path::new(directory)).display().to_string();
-    assert_eq!(of(DEFAULT), "/var/lib/limiter/run-time.json");
-    assert_eq!(of("/sys/fs/bpf/other"), "/var/lib/limiter/run-time-sys-fs-bpf-other.json");
-    assert_ne!(of("/sys/fs/bpf/a-b"), of("/sys/fs/bpf/a/b"));
-    let long = |last: &str| of(&format!("/{}{last}", "long/".repeat(60)));
-    assert_ne!(long("a"), long("b"));
-    assert!(long("a").len() < 255);
-}
-
-#[test]
 fn lists_are_read_back_without_what_is_over() {
     let folder = Folder::new("read");
     let path = folder.file();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{
     bpffs::Pins,
-    maps::{Maps, object, typed},
+    object::{object, typed},
     sys,
 };
 use crate::{
@@ -85,29 +85,6 @@ pub(in super::super) fn document_of(
     let end = document.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     document.truncate(end);
     Ok(document)
-}
-
-impl Maps {
-    /// The document of a half; empty if there is none.
-    pub(super) fn document(&self, half: u32) -> Result<Vec<u8>> {
-        document_of(&self.document, half)
-    }
-
-    /// Stores a document for a half.
-    pub(in super::super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
-        let failed = |error| object("write the policy document", &error);
-        let mut number = 0;
-        for part in document.chunks(CHUNK) {
-            let mut chunk = [0; CHUNK];
-            chunk[..part.len()].copy_from_slice(part);
-            self.document.insert([half, number], chunk, 0).map_err(failed)?;
-            number += 1;
-        }
-        while let Ok(()) = self.document.remove(&[half, number]) {
-            number += 1;
-        }
-        Ok(())
-    }
 }
 
 /// What is stored, beside what it was made of.

@@ -6,7 +6,8 @@ use super::{
     super::{
         instance::{Attached, attached},
         interface::recorded,
-        maps::{Maps, object},
+        maps::Maps,
+        object::object,
     },
     StoredPolicy,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_userspace::output::table::{Cell, Column, Table};
 
-use crate::text::lines;
+use crate::tables::lines;
 
 /// Changes of a ratio by less than this share are noise: they come from where the code lies in memory.
 const NOISE: f64 = 0.1;

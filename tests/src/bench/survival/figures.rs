@@ -4,7 +4,7 @@ use limiter_userspace::output::table::{Cell, Column, Table};
 use serde_json::{Value, json};
 
 use super::{ESTABLISHED, Eviction, ROOM, Round, Survival};
-use crate::text::lines;
+use crate::tables::lines;
 
 impl Survival {
     /// The tables as text, with notes.
