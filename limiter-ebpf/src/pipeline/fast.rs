@@ -90,7 +90,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, scratch: &mut PacketScratch) -> Op
     scratch.find_rest(settings, rest)?;
     // There is no room on the stack for what was found out of these.
     let (scratch, settings) = (scratch.reread(), hide_provenance(settings));
-    scratch.place = Place::of(&source(scratch), settings.seed, settings.sets);
+    scratch.place = Place::of(&source(scratch), settings.table_seed, settings.sets);
     let cached = cache::decide(
         scratch,
         source,

@@ -45,7 +45,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
     // Other parts of the program wrote to it.
     let scratch = scratch.reread();
     scratch.find_source(&settings.mask);
-    let place = Place::of(&scratch.source, settings.seed, settings.sets);
+    let place = Place::of(&scratch.source, settings.table_seed, settings.sets);
     scratch.place = place;
     // The fast path has asked already, and whoever is asked twice comes to an entry more seldom.
     if scratch.entry_id == EntryId::MUST_INSERT.0 {

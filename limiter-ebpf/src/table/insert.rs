@@ -48,7 +48,7 @@ pub(crate) fn find_or_insert_entry(
     (scratch.number, scratch.numbered) = (number, epoch);
     let mut entry_id = EntryId::UNREADABLE;
     if scratch.source.family != Address::NONE.family {
-        scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
+        scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
         touch(scratch.place);
         let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return EntryId::UNKNOWN };
         find_time();
