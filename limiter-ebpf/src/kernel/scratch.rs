@@ -105,7 +105,7 @@ pub(crate) struct PacketScratch {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass on credit; otherwise 0.
     pub(crate) was_full: u64,
-    /// For how many packets more it is charged, while these are [leased](crate::pipeline::cache); otherwise 0.
+    /// For how many packets more it is charged, while these are [leased](crate::pipeline::lease); otherwise 0.
     pub(crate) leased: u64,
     /// 1 if its source may have packets leased, or the slot for them, and the tick that they would be of.
     pub(crate) may_lease: u64,

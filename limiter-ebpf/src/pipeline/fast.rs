@@ -30,7 +30,7 @@ use crate::{
     },
     limits::{counters, inline},
     pipeline::{
-        cache,
+        cache, lease,
         lists::by_lists,
         probation::{admit_newcomer, pass_untracked},
     },
@@ -190,7 +190,7 @@ fn decide_known(
         scratch.write_key(key);
         let comes_often = #[inline(always)]
         |_: &mut PacketScratch| true;
-        if cache::pass(scratch, entry, settings, applies, comes_often) {
+        if lease::pass(scratch, entry, settings, applies, comes_often) {
             counters::count(
                 settings.tallies[place],
                 counters::Outcome::Conform,

@@ -24,6 +24,7 @@ use crate::{
     pipeline::{
         cache,
         classify::classify_packet,
+        lease,
         lists::by_lists,
         probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
     },
@@ -108,7 +109,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
         let comes_often =
             #[inline(always)]
             |scratch: &mut PacketScratch| comes_often(scratch, &entry, settings, applies);
-        if cache::pass(scratch, &entry, settings, applies, comes_often) {
+        if lease::pass(scratch, &entry, settings, applies, comes_often) {
             let scratch = scratch.reread();
             counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
             return Verdict(scratch.conform);
