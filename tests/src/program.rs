@@ -319,9 +319,18 @@ impl Loaded {
     /// # Errors
     /// Why that cannot be.
     pub fn resize(&mut self, sizes: &Sizes) -> Result<Exchanged> {
+        self.exchange(sizes, false)
+    }
+
+    /// Gives the instance tables of these sizes, and another seed if that is asked for, and loads the program for these. Tells
+    /// what was carried over.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn exchange(&mut self, sizes: &Sizes, new_seed: bool) -> Result<Exchanged> {
         let Self { pins, host, instance, goes_by, .. } = self;
         let exchanged = host.sandbox.inside(&host.namespace, || {
-            let exchanged = instance.resize(sizes, *goes_by)?;
+            let exchanged = instance.exchange(sizes, new_seed, *goes_by)?;
             let mut program = Program::load(pins, false, *goes_by)?;
             main_program::put(pins, &mut program, false)?;
             let memory = Memory::open(&pins.maps(), &program.xdp()?.info()?)?;

@@ -14,6 +14,7 @@ use crate::{
         table::{Set, Source},
     },
     algorithm::meter::Measure,
+    base::seed::Seed,
 };
 
 /// The version of all that offsets do not tell: the hash of a [`Place`](crate::table::set::Place), the ways of a set, the
@@ -211,6 +212,8 @@ pub enum Standing {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OldTables {
+    /// By what sources and keys are hashed to their places there.
+    pub seed: Seed,
     /// Sets of sources; 0 if there are no such tables.
     pub source_sets: u32,
     /// Sets of buckets.
@@ -221,7 +224,8 @@ pub struct OldTables {
 
 impl OldTables {
     /// No tables.
-    pub const NONE: Self = Self { source_sets: 0, bucket_sets: 0, layout: Description::NONE };
+    pub const NONE: Self =
+        Self { seed: Seed([0; 4]), source_sets: 0, bucket_sets: 0, layout: Description::NONE };
 }
 
 /// Kinds of entries that `limiter_carry` carries over, and how many it takes in one run.

@@ -19,7 +19,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 25;
+pub const LAYOUT_VERSION: u32 = 26;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -102,6 +102,9 @@ pub mod map {
     pub const EVENT_STATS: &str = "EVENT_STATS";
     /// Array of one [`JiffyClock`](crate::abi::table::JiffyClock).
     pub const JIFFY_CLOCK: &str = "JIFFY_CLOCK";
+    /// Array of one `u64`: the longest time in ns by which a tick of the kernel was late since the instance was made, or its
+    /// tables were exchanged; see [`JiffyClock::lag`](crate::memory::jiffy::JiffyClock).
+    pub const TICK_LAG: &str = "TICK_LAG";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
     /// Program array with the main program for packets in one piece, which dispatchers call. An array of programs keeps them

@@ -80,8 +80,10 @@ pub struct Settings {
     pub rest: Key,
     /// 0, so that what follows is aligned.
     pub unused: [u32; 2],
-    /// By what sources and connections are hashed.
+    /// By what connections, datagrams and the rest of keys are hashed.
     pub seed: Seed,
+    /// By what sources and keys are hashed to their [places](crate::table::set::Place). Another one takes another table.
+    pub table_seed: Seed,
     /// The limits that are enforced, as bits.
     pub enforced: u64,
     /// The limits by which every packet costs 1, as bits.
@@ -118,7 +120,7 @@ pub struct Settings {
     /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
     pub default_buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 7]; 5],
+    pub reserved: [u64; 31],
 }
 
 impl Settings {

@@ -1,6 +1,6 @@
 //! By what the tables of an instance are hashed.
 
-/// By what sources and connections are hashed: random, and the same as long as the instance is there.
+/// By what the hashes of an instance are keyed: random.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seed(pub [u64; 4]);

@@ -134,6 +134,9 @@ pub(crate) static EVENT_STATS: PerCpuArray<EventStats> = PerCpuArray::with_max_e
 pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0);
 
 #[map]
+pub(crate) static TICK_LAG: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
 pub(crate) static TEST_CLOCK: Array<u64> = Array::with_max_entries(1, 0);
 
 #[map]

@@ -27,7 +27,7 @@ use crate::kernel::{
     barrier::{black_box, escape},
     clock,
     key::SourceKey,
-    maps::JIFFY_CLOCK,
+    maps::{JIFFY_CLOCK, TICK_LAG},
 };
 use aya_ebpf::{macros::map, maps::PerCpuArray};
 
@@ -105,7 +105,7 @@ pub(crate) struct PacketScratch {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass untracked; otherwise 0.
     pub(crate) was_full: u64,
-    /// For how many packets more it is charged, while these are [leased](crate::pipeline::cache); otherwise 0.
+    /// For how many packets more it is charged, while these are [leased](crate::pipeline::lease); otherwise 0.
     pub(crate) leased: u64,
     /// 1 if its source may have packets leased, or the slot for them, and the tick that they would be of.
     pub(crate) may_lease: u64,
@@ -397,12 +397,17 @@ pub(crate) fn coarse_now(scratch: &mut PacketScratch) -> Time {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn sync_clock(tick: u64) -> u64 {
-    let (Some(scratch), Some(ticked)) = (PacketScratch::get(), JIFFY_CLOCK.get_ptr_mut(0)) else {
+    let (Some(scratch), Some(ticked), Some(lag)) =
+        (PacketScratch::get(), JIFFY_CLOCK.get_ptr_mut(0), TICK_LAG.get_ptr_mut(0))
+    else {
         return clock::now();
     };
-    // SAFETY: a map value that was just looked up; aligned words.
-    let word = |at: usize| unsafe { MapWord::new((&raw mut (*ticked)[at]).cast()) };
-    match (JiffyClock { number: word(0), time: word(1) }).sync(tick, clock::now) {
+    // SAFETY: map values that were just looked up; aligned words.
+    let jiffy_clock = unsafe {
+        let word = |at: usize| MapWord::new((&raw mut (*ticked)[at]).cast());
+        JiffyClock { number: word(0), time: word(1), lag: MapWord::new(lag) }
+    };
+    match jiffy_clock.sync(tick, clock::tick_length(), clock::now) {
         Ok(time) => {
             (scratch.tick, scratch.ticked) = (tick, time);
             time

@@ -3,14 +3,10 @@
 
 use limiter_common::{
     abi::policy::{Settings, half},
-    algorithm::policer::Look,
-    base::{address::Address, tally, word::Word as _},
+    base::address::Address,
     memory::cache::{Cached, Recent},
     packet::reason::Reason,
-    policy::{
-        limit::{INLINE, KEYED, Limit},
-        rest::Rest,
-    },
+    policy::{limit::Limit, rest::Rest},
 };
 
 use crate::{
@@ -18,24 +14,20 @@ use crate::{
         barrier::escape,
         clock,
         key::SourceKey,
-        maps::{CACHE, LIMITS, METERS, PROFILES},
+        maps::{CACHE, LIMITS},
         scratch::{self, PacketScratch, Refusing},
     },
     limits::{
         counters::{self, Outcome, Outcomes},
-        inline,
         keyed::count_keyed,
     },
     policy::{active::settings, verdict::Verdict},
-    table::{
-        entry::{self, SourceEntry},
-        recall::carries,
-    },
+    table::{entry, recall::carries},
 };
 
 /// The slot of the packet, the place of whose source is known.
 #[inline(always)]
-fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
+pub(super) fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
     // SAFETY: a field of the value, which is borrowed. There is no room on the stack to keep it.
     slot_at(scratch, unsafe { (&raw const scratch.spread).read_volatile() })
 }
@@ -58,7 +50,7 @@ fn slot_at(scratch: &PacketScratch, spread: u64) -> Option<&'static mut Cached> 
 
 /// Whether a slot is about the packet, whose source has this key, under an epoch.
 #[inline(always)]
-fn is_of(
+pub(super) fn is_of(
     cached: &Cached,
     scratch: &PacketScratch,
     key: SourceKey,
@@ -186,48 +178,11 @@ pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32, settings: 
     }
 }
 
-/// Whether the packet, whose source has this entry, passes because it is charged for several; it is in the
-/// totals of the source then. A source that `comes_often` gets a slot that is free, so that the next ones may be.
-///
-/// The limits are those that are about the packet, all of them inline ones.
-#[inline(always)]
-pub(crate) fn pass(
-    scratch: &mut PacketScratch,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-    comes_often: impl Fn(&mut PacketScratch) -> bool,
-) -> bool {
-    // Without ticks nothing is leased, as nothing tells when that ends.
-    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 {
-        return false;
-    }
-    let epoch = entry.binding.epoch();
-    let found = of(scratch, scratch.key(), epoch, settings);
-    let Some(cached) = slot(scratch) else { return false };
-    let may_lease = found == Slot::Own && cached.demand(entry.profile.lease) > 1;
-    if !may_lease && found != Slot::Free || !comes_often(scratch) {
-        return false;
-    }
-    escape(scratch);
-    if may_lease {
-        for _ in 0..Cached::LEASE_TRIES {
-            let outcome = lease(epoch);
-            if outcome != LOST {
-                return outcome == LEASED;
-            }
-        }
-        return false;
-    }
-    take_slot(epoch, limits);
-    false
-}
-
 /// Gives the slot of the packet to packets of its source that these limits are about, if it is free. It is verified by
 /// itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
+pub(super) extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
     let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
     let Some(cached) = slot(scratch) else { return 0 };
     if !is_of(cached, scratch, scratch.key(), epoch, settings) {
@@ -242,174 +197,6 @@ extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
         cached.meet(tick);
     }
     1
-}
-
-/// [`lease`] leased the packets.
-const LEASED: u32 = 1;
-/// [`lease`] leased nothing, as another CPU moved a word meanwhile.
-const LOST: u32 = 2;
-
-/// Charges the packet, in whose slot its source is, to all of its limits for several packets, if all limits
-/// lease them. Returns [`LEASED`], [`LOST`], or 0 if a limit does not lease.
-///
-/// It is verified by itself, and called once for all that are leased.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn lease(epoch: u32) -> u32 {
-    let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
-    let Some(entry) = SourceEntry::of(scratch, epoch) else { return 0 };
-    let Some(cached) = slot(scratch) else { return 0 };
-    let limits = entry.profile.limits & scratch.applicable;
-    let packets = cached.demand(entry.profile.lease);
-    let is_own = is_of(cached, scratch, scratch.key(), epoch, settings);
-    if packets < 2 || limits & !entry.profile.leased_of != 0 || !is_own {
-        return 0;
-    }
-    // Before the time of the charge is known, so that what is leased is not used for a tick too long.
-    let tick = clock::number();
-    scratch.binding = entry.binding;
-    scratch.time = scratch::coarse_now(scratch);
-    if !look(scratch, &entry, settings, limits, packets) {
-        return 0;
-    }
-    let left = inline::commit(scratch, &entry, settings, limits);
-    if left != 0 {
-        // Another CPU was first.
-        scratch.bill.charged = limits & !left;
-        if limits != left {
-            scratch.leased = packets - 1;
-            inline::refund_inline();
-            scratch.reread().leased = 0;
-        }
-        return LOST;
-    }
-    cached.lease(packets - 1, tick);
-    let mut passed = cached.passed.tally();
-    tally::add(&mut passed, scratch.reread().bytes);
-    entry.account_passed(&passed);
-    clear(&mut cached.passed);
-    LEASED
-}
-
-/// Plans a lease for a packet that keyed limits are about too: notes for how many packets more it is charged, or that the
-/// source may take the slot. Other limits than those of [`Profile::leased_of`](limiter_common::abi::policy::Profile) rule
-/// both out.
-#[inline(always)]
-pub(crate) fn plan_lease(
-    scratch: &mut PacketScratch,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-) {
-    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
-        return;
-    }
-    let found = of(scratch, scratch.key(), entry.binding.epoch(), settings);
-    scratch.may_lease = u64::from(found == Slot::Free && scratch.lease_lost == 0);
-    if found == Slot::Own
-        && scratch.lease_lost == 0
-        && let Some(cached) = slot(scratch)
-        && cached.unleased != scratch.lease_tick
-    {
-        scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
-        scratch.may_lease = scratch.leased;
-    }
-}
-
-/// Whether all limits of the packet have what it was checked for to spare, as
-/// [`Gcra::spares`](limiter_common::algorithm::gcra::Gcra::spares) says. Returns 0 if one has not; no lease is planned in
-/// that slot in this tick again.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn may_be_leased() -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let is_spared = are_spared(scratch);
-    if !is_spared && let Some(cached) = slot(scratch) {
-        cached.unleased = scratch.lease_tick;
-    }
-    is_spared.into()
-}
-
-#[inline(always)]
-fn are_spared(scratch: &mut PacketScratch) -> bool {
-    let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
-    let (Some(settings), Some(profile)) =
-        (settings(epoch), PROFILES.get(half(epoch, scratch.binding.profile())))
-    else {
-        return false;
-    };
-    if bill.refused | bill.exceeded != 0 {
-        return false;
-    }
-    for place in 0..INLINE {
-        if settings.inline[place] & bill.applies == 0 {
-            continue;
-        }
-        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return false };
-        if !meter.gcra.spares(scratch.looks[place].next, scratch.time_of(&meter.gcra)) {
-            return false;
-        }
-    }
-    for place in 0..KEYED {
-        if scratch.keyed.bits[place] == 0 {
-            break;
-        }
-        let Some(meter) = METERS.get(half(epoch, scratch.keyed.meters[place])) else {
-            return false;
-        };
-        if !meter.gcra.spares(scratch.keyed.looks[place].next, scratch.time.now) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Stores the lease that the packet was charged for in the slot of its source; without one, gives the source the slot.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn keep_lease() -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let (epoch, limits, more) = (scratch.binding.epoch(), scratch.bill.applies, scratch.leased());
-    if more == 0 {
-        return take_slot(epoch, limits);
-    }
-    scratch.leased = 0;
-    let (Some(cached), Some(settings)) = (slot(scratch), settings(epoch)) else { return 0 };
-    if !is_of(cached, scratch, scratch.key(), epoch, settings) {
-        return 0;
-    }
-    cached.lease(more, scratch.lease_tick);
-    if let Some(entry) = SourceEntry::of(scratch, epoch)
-        && cached.passed.packets != 0
-    {
-        entry.account_passed(&cached.passed.tally());
-        clear(&mut cached.passed);
-    }
-    1
-}
-
-/// Looks at limits by which each packet costs 1. Whether all of them lease so many; if so, what charging them makes of the
-/// limits is known.
-#[inline(always)]
-fn look(
-    scratch: &mut PacketScratch,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-    packets: u64,
-) -> bool {
-    let epoch = entry.binding.epoch();
-    let look_at = #[inline(always)]
-    |place: usize, _| {
-        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
-            return false;
-        };
-        let seen = entry.cell(place).load();
-        let Some(next) = meter.gcra.leased(seen, scratch.time(), packets) else { return false };
-        *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
-        true
-    };
-    inline::all(settings, limits, look_at) == 0 && entry.bound() == scratch.reread().binding
 }
 
 /// Tells the entry of the packet's source what was counted of it. It is verified by itself.
@@ -437,7 +224,7 @@ fn tell(cached: &mut Cached, scratch: &mut PacketScratch, settings: &Settings) {
 
 /// Counts anew. Who reads meanwhile must not find the tally of one source under another.
 #[inline(always)]
-fn clear(tally: &mut Recent) {
+pub(super) fn clear(tally: &mut Recent) {
     // SAFETY: fields of a value that is borrowed here.
     unsafe {
         (&raw mut tally.packets).write_volatile(0);

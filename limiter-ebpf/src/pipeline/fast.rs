@@ -30,7 +30,7 @@ use crate::{
     },
     limits::{counters, inline},
     pipeline::{
-        cache,
+        cache, lease,
         lists::by_lists,
         probation::{admit_newcomer, pass_untracked},
     },
@@ -90,7 +90,7 @@ fn decide_plain<V: Version>(frame: &XdpFrame, scratch: &mut PacketScratch) -> Op
     scratch.find_rest(settings, rest)?;
     // There is no room on the stack for what was found out of these.
     let (scratch, settings) = (scratch.reread(), hide_provenance(settings));
-    scratch.place = Place::of(&source(scratch), settings.seed, settings.sets);
+    scratch.place = Place::of(&source(scratch), settings.table_seed, settings.sets);
     let cached = cache::decide(
         scratch,
         source,
@@ -190,7 +190,7 @@ fn decide_known(
         scratch.write_key(key);
         let comes_often = #[inline(always)]
         |_: &mut PacketScratch| true;
-        if cache::pass(scratch, entry, settings, applies, comes_often) {
+        if lease::pass(scratch, entry, settings, applies, comes_often) {
             counters::count(
                 settings.tallies[place],
                 counters::Outcome::Conform,

@@ -16,7 +16,7 @@ use crate::{
         keyed::{self, count_keyed, refund_keyed},
         near::count_near,
     },
-    pipeline::{cache, classify::classify_again},
+    pipeline::{classify::classify_again, lease},
     policy::{active::ActivePolicy, verdict::Verdict},
     table::entry::SourceEntry,
 };
@@ -101,7 +101,7 @@ fn decide(
     }
 
     if applies & settings.keyed != 0 {
-        cache::plan_lease(scratch, entry, settings, applies);
+        lease::plan_lease(scratch, entry, settings, applies);
     }
     scratch.open_bill(applies, settings.enforced);
     if applies & !settings.unit != 0 {
@@ -114,7 +114,7 @@ fn decide(
     charge::look(&mut Inline { entry, settings, scratch: scratch.reread() }, 0);
     if by_key(scratch, settings) != 0 {
         keyed::look::<true>(ctx, by_key(scratch, settings));
-        if scratch.reread().leased() != 0 && cache::may_be_leased() == 0 {
+        if scratch.reread().leased() != 0 && lease::may_be_leased() == 0 {
             return charge_alone(scratch.reread());
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod control;
 mod dispatch;
 pub(crate) mod fast;
 pub(crate) mod full;
+pub(crate) mod lease;
 pub(crate) mod lists;
 pub(crate) mod probation;
 pub(crate) mod refusal;

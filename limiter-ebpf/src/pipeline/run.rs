@@ -19,10 +19,11 @@ use crate::{
     events::emit::note_refusal,
     kernel::{frame::XdpFrame, scratch::PacketScratch},
     pipeline::{
-        cache::{keep_lease, remember_refusal},
+        cache::remember_refusal,
         control::{decide_early, decide_non_ip},
         fast,
         full::decide_packet,
+        lease::keep_lease,
         refusal::settle_refusal,
         simple::admit,
     },

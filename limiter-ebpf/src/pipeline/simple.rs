@@ -24,6 +24,7 @@ use crate::{
     pipeline::{
         cache,
         classify::classify_packet,
+        lease,
         lists::by_lists,
         probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
     },
@@ -45,7 +46,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
     // Other parts of the program wrote to it.
     let scratch = scratch.reread();
     scratch.find_source(&settings.mask);
-    let place = Place::of(&scratch.source, settings.seed, settings.sets);
+    let place = Place::of(&scratch.source, settings.table_seed, settings.sets);
     scratch.place = place;
     // The fast path has asked already, and whoever is asked twice comes to an entry more seldom.
     if scratch.entry_id == EntryId::MUST_INSERT.0 {
@@ -108,7 +109,7 @@ pub(crate) fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy) -> Verdi
         let comes_often =
             #[inline(always)]
             |scratch: &mut PacketScratch| comes_often(scratch, &entry, settings, applies);
-        if cache::pass(scratch, &entry, settings, applies, comes_often) {
+        if lease::pass(scratch, &entry, settings, applies, comes_often) {
             let scratch = scratch.reread();
             counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
             return Verdict(scratch.conform);

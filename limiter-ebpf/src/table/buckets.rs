@@ -90,7 +90,7 @@ fn note_binding(keyed: &mut Keyed, at: usize, epoch: u32) {
 pub(crate) fn place(scratch: &mut PacketScratch, at: usize) {
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return };
     let key = &scratch.keyed.keys[at];
-    let place = Place::of_key(key, settings.seed, settings.sets, settings.bucket_sets);
+    let place = Place::of_key(key, settings.table_seed, settings.sets, settings.bucket_sets);
     scratch.keyed.places[at] = place;
 }
 

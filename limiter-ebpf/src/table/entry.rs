@@ -204,7 +204,7 @@ pub(crate) fn account(
     // Looked for is the entry of the packet's source.
     let (source, place) = (scratch.source, scratch.place);
     scratch.source = *address;
-    scratch.place = Place::of(address, settings.seed, settings.sets);
+    scratch.place = Place::of(address, settings.table_seed, settings.sets);
     escape(scratch);
     let own = EntryId::of(scratch).entry();
     // SAFETY: it was just looked up.

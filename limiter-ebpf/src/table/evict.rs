@@ -83,7 +83,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
     if recall::carries() {
-        recall::recall_source(set_ref.entry(way), epoch);
+        recall::recall_source(set_ref.entry(way));
     }
     count(table_stats::SOURCES, |table_stats| {
         table_stats.inserted += 1;

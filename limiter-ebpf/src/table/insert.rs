@@ -18,7 +18,7 @@ use limiter_common::{
 };
 
 use crate::{
-    history::penalties::recall_offences,
+    history::penalties::{may_be_blocked, recall_offences},
     kernel::{
         atomics::MapWord,
         barrier::escape,
@@ -48,7 +48,7 @@ pub(crate) fn find_or_insert_entry(
     (scratch.number, scratch.numbered) = (number, epoch);
     let mut entry_id = EntryId::UNREADABLE;
     if scratch.source.family != Address::NONE.family {
-        scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
+        scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
         touch(scratch.place);
         let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return EntryId::UNKNOWN };
         find_time();
@@ -127,7 +127,11 @@ extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_sha
         let epoch = target.epoch();
         // A block is of a limit: it goes, and comes back, with that being about the source.
         let penalties = if is_shared != 0 { 0 } else { settings.penalties & profile.limits };
-        let until = if penalties == 0 { 0 } else { recall_offences(epoch, penalties) };
+        let until = if penalties == 0 || !may_be_blocked(scratch.time().now) {
+            0
+        } else {
+            recall_offences(epoch, penalties)
+        };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         // If that half is being written for the next one already, it is told of a limit that it has changed since: the

@@ -132,14 +132,12 @@ impl OldRef<Measure> {
 /// has no entry of the source. The lock of the set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn recall_source(entry: u32, epoch: u32) -> u32 {
+pub(crate) extern "C" fn recall_source(entry: u32) -> u32 {
     if !carries() {
         return 0;
     }
-    let (Some(scratch), Some(settings)) = (PacketScratch::get(), active::settings(epoch)) else {
-        return 0;
-    };
-    let place = Place::of(&scratch.source, settings.seed, old!(source_sets));
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let place = Place::of(&scratch.source, old!(seed), old!(source_sets));
     let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
     for way in 0..WAYS {
         if set.tag(way) == place.tag
@@ -250,7 +248,7 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
         let tally = scratch.keyed.entries[at].wrapping_sub(settings.bucket_sets * WAYS as u32);
         return copy_bucket(bucket_sets * WAYS as u32 + tally, at as u32);
     }
-    let place = Place::of_key(key, settings.seed, sets, bucket_sets);
+    let place = Place::of_key(key, old!(seed), sets, bucket_sets);
     let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
     for way in 0..WAYS {
         if set.tag(way) == place.tag

@@ -103,7 +103,7 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
     if !carries() || scratch.source.family == Address::NONE.family {
         return 0;
     }
-    scratch.place = Place::of(&scratch.source, settings.seed, settings.sets);
+    scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
     escape(scratch);
     let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return Batch::BUSY.0 };
     // The totals of a source that owes nothing take only a free way.

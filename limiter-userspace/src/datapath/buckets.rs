@@ -40,7 +40,7 @@ impl Maps {
     pub fn bucket(&self, key: &BucketKey) -> Result<Option<MeasuredBucket>> {
         let [first, sets] = [self.source_sets()?, self.bucket_sets()?];
         let settings = self.settings_in_force()?;
-        let place = Place::of_key(key, settings.seed, first, sets);
+        let place = Place::of_key(key, settings.table_seed, first, sets);
         let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
         let ways = ((place.set - first) * WAYS as u32..).zip(set.tags);
         let own = ways.filter(|(_, tag)| *tag == place.tag).map(|(entry, _)| entry);

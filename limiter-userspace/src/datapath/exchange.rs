@@ -14,10 +14,13 @@ mod make;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
 
-use limiter_common::abi::{
-    description::{Description, OldTables, Request, Standing, carried},
-    layout::{TALLIES, map},
-    table::{Set, WAYS},
+use limiter_common::{
+    abi::{
+        description::{Description, OldTables, Request, Standing, carried},
+        layout::{TALLIES, map},
+        table::{Set, WAYS},
+    },
+    base::seed::Seed,
 };
 
 use super::{
@@ -30,6 +33,7 @@ use super::{
     main_program::{self, KINDS, held},
     maps::{Maps, described},
     object::{missing, object, only_value, pinned},
+    policy::StoredPolicy,
     program::{CarryFrom, Clock, Program},
     sizes::Sizes,
     sys,
@@ -87,6 +91,7 @@ impl Old {
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),
+            seed: StoredPolicy::of_any_layout(pins)?.held.table_seed(),
             layout,
         };
         Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes })
@@ -111,18 +116,23 @@ pub(super) fn older(pins: &Pins) -> Result<Option<Sizes>> {
     }
 }
 
-/// Exchanges table and programs for those of this version, with these sizes. The programs go by this clock. The caller
-/// holds the lock to attach.
+/// Exchanges table and programs for those of this version, with these sizes, and another seed if one is given. The programs
+/// go by this clock. The caller holds the lock to attach.
 ///
 /// # Errors
 /// If maps or programs cannot be made: the instance goes on as it was. If only the steps after the exchange failed, the
 /// next process that may attach repeats them.
-pub(super) fn exchange(pins: &Pins, sizes: &Sizes, clock: Clock) -> Result<Exchanged> {
+pub(super) fn exchange(
+    pins: &Pins,
+    sizes: &Sizes,
+    seed: Option<Seed>,
+    clock: Clock,
+) -> Result<Exchanged> {
     let (in_use, new, _) = pins.sides()?;
     let old = Old::of(&in_use)?;
     new.clear_maps()?;
     match make::prepare(&old, &new, sizes, clock)
-        .and_then(|made| put_in_use(pins, &old, &new, made))
+        .and_then(|made| put_in_use(pins, &old, &new, seed, made))
     {
         Ok((started, anew)) => {
             let from = (old.layout.standing() == Standing::Older).then_some(old.layout.layout);
@@ -143,13 +153,14 @@ fn put_in_use(
     pins: &Pins,
     old: &Old,
     new: &Pins,
+    seed: Option<Seed>,
     made: make::Made,
 ) -> Result<(Started, Vec<&'static str>)> {
     let make::Made { mut maps, mut programs, carrier, mut anew } = made;
     let Some(_changing) = Lock::take(pins, Right::Change)? else {
         return Err(Error::NoInstance { directory: pins.directory().to_path_buf() });
     };
-    let (monitor, more) = make::restore(old, &mut maps)?;
+    let (monitor, more) = make::restore(old, &mut maps, seed)?;
     anew.extend(more);
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let head = maps.raw(map::HEAD)?.fd();

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aya::maps::PerCpuValues;
 use limiter_common::{
     abi::{counters::SlotCounters, interface::Interface as Slot},
-    base::tally::Tally,
+    base::{seed::Seed, tally::Tally},
     policy::limit::INTERFACES,
 };
 
@@ -23,6 +23,7 @@ use super::{
     policy::{Origin, StoredPolicy},
     program::{Clock, Program, create_maps},
     sizes::Sizes,
+    sys,
 };
 use crate::{
     error::{Error, Result},
@@ -201,18 +202,25 @@ impl Instance {
         let Some(_attaching) = Lock::take(pins, Right::Attach)? else { return Ok(None) };
         exchange::resume(pins)?;
         match exchange::older(pins)? {
-            Some(sizes) => exchange::exchange(pins, &sizes, Clock::Monotonic).map(Some),
+            Some(sizes) => exchange::exchange(pins, &sizes, None, Clock::Monotonic).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Gives it other sizes, with its state, and programs that go by this clock. Gives what was carried over.
+    /// Gives it tables of these sizes, with its state, and programs that go by this clock. With `new_seed`, another seed tells
+    /// which sources and keys share a set. Gives what was carried over.
     ///
     /// # Errors
     /// Why that cannot be; it goes on as it is then.
-    pub fn resize(&mut self, sizes: &Sizes, clock: Clock) -> Result<Exchanged> {
+    pub fn exchange(&mut self, sizes: &Sizes, new_seed: bool, clock: Clock) -> Result<Exchanged> {
         sizes.check()?;
-        let done = exchange::exchange(&self.pins, sizes, clock)?;
+        let seed = if new_seed {
+            let random = sys::random();
+            Some(Seed(random.map_err(|error| Error::system("get random numbers", error))?))
+        } else {
+            None
+        };
+        let done = exchange::exchange(&self.pins, sizes, seed, clock)?;
         self.maps = Maps::open(&self.pins)?;
         Ok(done)
     }
@@ -221,7 +229,7 @@ impl Instance {
     /// it was refused for something else, if there is that room by now, or no instance.
     ///
     /// # Errors
-    /// As [`resize`](Self::resize).
+    /// As [`exchange`](Self::exchange).
     pub fn make_room(pins: &Pins, refused: &Error) -> Result<Option<Exchanged>> {
         let Error::Capacity { needed, .. } = refused else { return Ok(None) };
         let overrides = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
@@ -230,7 +238,7 @@ impl Instance {
         if sizes.overrides >= overrides {
             return Ok(None);
         }
-        instance.resize(&Sizes { overrides, ..sizes }, Clock::Monotonic).map(Some)
+        instance.exchange(&Sizes { overrides, ..sizes }, false, Clock::Monotonic).map(Some)
     }
 
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {

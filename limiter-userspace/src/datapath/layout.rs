@@ -49,7 +49,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map that each instance has.
-pub(crate) const SHAPES: [Shape; 39] = [
+pub(crate) const SHAPES: [Shape; 40] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -80,6 +80,7 @@ pub(crate) const SHAPES: [Shape; 39] = [
     shape::<(), ()>(map::EVENTS, MapType::RingBuf, Some(EVENT_BYTES)),
     shape::<u32, EventStats>(map::EVENT_STATS, MapType::PerCpuArray, Some(1)),
     shape::<u32, JiffyClock>(map::JIFFY_CLOCK, MapType::Array, Some(1)),
+    shape::<u32, u64>(map::TICK_LAG, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),
     shape::<u32, u32>(map::PROGRAM, MapType::ProgramArray, Some(1)),
     shape::<u32, u32>(map::PROGRAM_FRAGS, MapType::ProgramArray, Some(1)),

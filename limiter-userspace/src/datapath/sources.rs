@@ -64,7 +64,7 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn place(&self, address: &Address) -> Result<Place> {
-        Ok(Place::of(address, self.settings_in_force()?.seed, self.source_sets()?))
+        Ok(Place::of(address, self.settings_in_force()?.table_seed, self.source_sets()?))
     }
 
     /// What holds under the policy in force.

@@ -4,7 +4,8 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     net::IpAddr,
-    time::Instant,
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
 };
 
 use limiter_common::{
@@ -24,8 +25,13 @@ use super::{
     maps::Maps,
     object::object,
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
+    sys,
 };
-use crate::{error::Result, output::status::Occupancy, policy::tallies};
+use crate::{
+    error::{Error, Result},
+    output::status::Occupancy,
+    policy::tallies,
+};
 
 /// What was counted of a source by CPUs, and not in its entry yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -227,6 +233,17 @@ impl Maps {
             evicted_idle: sum.evicted_idle.wrapping_add(more.evicted_idle),
             evicted_owing: sum.evicted_owing.wrapping_add(more.evicted_owing),
         }))
+    }
+
+    /// The longest time by which a tick of the kernel was late since the instance was made or its tables were exchanged, as far
+    /// as packets tell. Limits that go by ticks admitted what their rates bring in that time besides.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tick_lag(&self) -> Result<Duration> {
+        let lag = sys::lookup::<u32, u64>(self.raw(map::TICK_LAG)?.fd().as_fd(), &0)
+            .map_err(|error| Error::system("read the lag of the ticks", error))?;
+        Ok(Duration::from_nanos(lag.unwrap_or_default()))
     }
 
     /// How many states there are that are kept by other keys than the source.

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use aya::programs::ProgramInfo;
@@ -52,6 +52,7 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
             findings.push(Finding::ok("instance", found));
             findings.extend(main_program(pins, ours));
             findings.extend(penalties(pins));
+            findings.push(ticks(pins));
         }
         Err(error) => findings.push(failed("instance", error)),
     }
@@ -171,6 +172,27 @@ fn penalties(pins: &Pins) -> Option<Finding> {
     Some(Finding::new(CHECK, Verdict::Note, found).with_remedy(
         "if forged sources may be blocked too, write `unproven: block` into the penalty",
     ))
+}
+
+/// By how much ticks of the kernel were late, by which most limits go.
+fn ticks(pins: &Pins) -> Finding {
+    const CHECK: &str = "ticks";
+    /// From here on it is told: a few ticks of any kernel, in which more passes than many bursts hold.
+    const LONG: Duration = Duration::from_millis(20);
+    match Maps::open(pins).and_then(|maps| maps.tick_lag()) {
+        Ok(lag) if lag < LONG => Finding::ok(CHECK, format!("late by {} at most", wait(lag))),
+        Ok(lag) => {
+            let found = format!(
+                "late by up to {}: limits admitted what their rates bring in that time besides",
+                wait(lag)
+            );
+            Finding::new(CHECK, Verdict::Warn, found).with_remedy(
+                "ticks of a virtual CPU that was not run are late: see the stolen time in `vmstat 1`; a limit with \
+                 `precise: true` goes by the clock",
+            )
+        }
+        Err(error) => failed(CHECK, &error),
+    }
 }
 
 /// What the clock is, which packets with limits read.

@@ -248,7 +248,7 @@ fn notices(maps: &Maps) -> Result<[Family; 3]> {
 }
 
 /// The metrics of the state of the instance as a whole.
-fn state(maps: &Maps, blocked: u64) -> Result<[Family; 4]> {
+fn state(maps: &Maps, blocked: u64) -> Result<[Family; 5]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let monitoring = maps.monitoring()?;
     let by_policy = monitoring.policy == GlobalMode::Monitor;
@@ -272,6 +272,12 @@ fn state(maps: &Maps, blocked: u64) -> Result<[Family; 4]> {
             "Time until the policy is taken back unless it is confirmed; 0 when none waits for that.",
         )
         .with([], Value::Real(unconfirmed.as_secs_f64())),
+        gauge(
+            "limiter_tick_lag_max_seconds",
+            "The longest time by which a tick of the kernel was late. Limits that go by ticks admitted what their rates \
+             bring in that time besides.",
+        )
+        .with([], Value::Real(maps.tick_lag()?.as_secs_f64())),
     ])
 }
 

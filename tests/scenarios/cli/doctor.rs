@@ -1,9 +1,15 @@
 //! `limiter doctor`: whether the limiter can work here.
 
-use limiter_tests::sandbox::{BPFFS, Sandbox};
+use aya::maps::{Array, MapData};
+use limiter_common::abi::layout::map;
+use limiter_tests::{
+    program::typed,
+    sandbox::{BPFFS, Sandbox},
+};
+use limiter_userspace::datapath::bpffs::Pins;
 use serde_json::Value;
 
-use super::{Bench, Document, SMALL};
+use super::{Bench, Document, SMALL, metrics::series};
 
 /// The finding of a check; the last one if there are several.
 #[track_caller]
@@ -96,6 +102,33 @@ fn it_tells_of_programs_that_are_hardened() {
     let hardened = told("2");
     assert_eq!(hardened["verdict"], "warn");
     assert!(hardened["remedy"].as_str().unwrap().contains("net.core.bpf_jit_harden=1"));
+}
+
+/// Tests cannot have the kernel's ticks come late, so the word that packets write is written here.
+#[test]
+fn it_tells_by_how_much_ticks_of_the_kernel_were_late() {
+    let bench = Bench::attached();
+    let set_lag = |nanoseconds: u64| {
+        let router = &bench.hosts.router;
+        let write = || {
+            let pins = Pins::new(format!("{BPFFS}/limiter"));
+            let mut lag: Array<MapData, u64> = typed(&pins, map::TICK_LAG).unwrap();
+            lag.set(0, nanoseconds, 0).unwrap();
+        };
+        router.sandbox.inside(&router.namespace, write).unwrap();
+    };
+    let told = || finding(&report(&bench, "", 0), "host", "ticks").clone();
+    for (nanoseconds, verdict, text, metric) in [
+        (0, "ok", " 0s ", 0.0),
+        (9_100_000, "ok", " 9.1ms ", 0.0091),
+        (2_000_000_000, "warn", " 2s:", 2.0),
+    ] {
+        set_lag(nanoseconds);
+        let ticks = told();
+        assert_eq!(ticks["verdict"], verdict, "{ticks}");
+        assert!(ticks["found"].as_str().unwrap().contains(text), "{ticks}");
+        assert_eq!(series(&bench)["limiter_tick_lag_max_seconds"], metric);
+    }
 }
 
 /// Forwarded packets belong to no socket of this host, so no proof for a penalty is found on a router.

@@ -12,7 +12,7 @@ type Series = BTreeMap<String, f64>;
 
 /// The samples in JSON.
 #[track_caller]
-fn series(bench: &Bench) -> Series {
+pub(super) fn series(bench: &Bench) -> Series {
     let told = bench.json("metrics -j");
     assert_eq!(told["schema"], "limiter.metrics/1");
     let mut series = Series::new();

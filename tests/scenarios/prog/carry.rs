@@ -70,10 +70,11 @@ fn every_place() -> Vec<Limit> {
 
 #[test]
 fn debts_are_carried_over_to_the_nanosecond() {
-    for sizes in [
-        Sizes { sources: 1 << 12, ..SMALL },
-        Sizes { sources: 1 << 15, buckets: 1 << 12, ..SMALL },
-        Sizes { wide_states: 1 << 12, overrides: 128, ..SMALL },
+    for (sizes, new_seed) in [
+        (Sizes { sources: 1 << 12, ..SMALL }, false),
+        (Sizes { sources: 1 << 15, buckets: 1 << 12, ..SMALL }, true),
+        (Sizes { wide_states: 1 << 12, overrides: 128, ..SMALL }, false),
+        (SMALL, true),
     ] {
         let mut program = fresh(SMALL, &policy_of(every_place()));
         let [a, other] = [udp(A), udp(OTHER)];
@@ -81,8 +82,16 @@ fn debts_are_carried_over_to_the_nanosecond() {
         assert_eq!(program.run_many(&other, 1).unwrap(), 1);
         let before = ([A, OTHER].map(|it| known(&program, it)), words(&program), wide(&program));
         assert!(before.1.len() >= 5 && before.2.len() == 2, "{before:?}");
-        let exchanged = program.resize(&sizes).unwrap();
+        let seeds = |program: &TestProgram| {
+            let stored = program.maps().in_force().unwrap();
+            (stored.held.seed(), stored.held.table_seed())
+        };
+        let seeded = seeds(&program);
+        let exchanged = program.exchange(&sizes, new_seed).unwrap();
         assert_eq!((exchanged.sources, exchanged.lost, exchanged.anew.len()), (2, 0, 0));
+        // That of connections stays: open ones are known by it.
+        assert_eq!(seeds(&program).0, seeded.0);
+        assert_eq!(seeds(&program).1 != seeded.1, new_seed);
         assert!(exchanged.buckets >= 5, "{exchanged:?}");
         let after = ([A, OTHER].map(|it| known(&program, it)), words(&program), wide(&program));
         assert_eq!(after, before, "{sizes:?}");

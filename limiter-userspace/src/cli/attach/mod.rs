@@ -54,6 +54,10 @@ pub(super) struct Attach {
     /// Distinct combinations of limits for sources [default: one for 16 sources]
     #[arg(long, value_name = "N")]
     overrides: Option<u32>,
+    /// Hash sources and keys by other random numbers, keeping all state: who found out which of them share a part of
+    /// the table has to begin anew
+    #[arg(long)]
+    new_seed: bool,
     /// Mount a BPF file system first if there is none
     #[arg(long)]
     mount_bpffs: bool,
@@ -118,9 +122,9 @@ impl Attach {
         if let Some(error) = instance.take_unrestored() {
             warn_of_error(&error, "the run-time lists begin empty", output);
         }
-        let resized = self.resize(&mut instance)?;
+        let changed = self.exchange(&mut instance)?;
         let sizes = instance.sizes()?;
-        exchanged = resized.or(exchanged);
+        exchanged = changed.or(exchanged);
         let result = self.attach_all(&mut instance, asked, interfaces);
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
@@ -202,8 +206,8 @@ impl Attach {
         }
     }
 
-    /// Gives an instance that runs the sizes that are given, where it has others.
-    fn resize(&self, instance: &mut Instance) -> Result<Option<Exchanged>> {
+    /// Gives an instance that runs the sizes that are given, where it has others, and another seed if that is asked for.
+    fn exchange(&self, instance: &mut Instance) -> Result<Option<Exchanged>> {
         let running = instance.sizes()?;
         let [sources, buckets] =
             [self.sources, self.buckets].map(|asked| asked.map(Sizes::whole_sets));
@@ -213,10 +217,10 @@ impl Attach {
             wide_states: self.wide_states.unwrap_or(running.wide_states),
             overrides: self.overrides.unwrap_or(running.overrides),
         };
-        if instance.is_fresh() || asked == running {
+        if instance.is_fresh() || asked == running && !self.new_seed {
             Ok(None)
         } else {
-            instance.resize(&asked, Clock::Monotonic).map(Some)
+            instance.exchange(&asked, self.new_seed, Clock::Monotonic).map(Some)
         }
     }
 }

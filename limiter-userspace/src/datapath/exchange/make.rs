@@ -10,6 +10,7 @@ use limiter_common::{
         policy::{Revert, Settings},
         state::WideState,
     },
+    base::seed::Seed,
     memory::ending::Ending,
     policy::limit::BucketKey,
 };
@@ -117,8 +118,13 @@ impl Old {
 }
 
 /// Writes policy, lists and monitor switch of the old maps into the new ones, and takes the optional maps over. Returns the
-/// switch, and the names of those that begin empty. The caller holds the lock to change the policy.
-pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<(u64, Vec<&'static str>)> {
+/// switch, and the names of those that begin empty. With a seed, the new tables are hashed by that. The caller holds the lock
+/// to change the policy.
+pub(super) fn restore(
+    old: &Old,
+    maps: &mut Maps,
+    seed: Option<Seed>,
+) -> Result<(u64, Vec<&'static str>)> {
     let anew = share_optional(old, maps)?;
     let head = old.head()?;
     let epoch = word(&head, 0) as u32;
@@ -128,7 +134,7 @@ pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<(u64, Vec<&'static s
     let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
     let mut settings = Vec::new();
     for epoch in [Some(epoch), next].into_iter().flatten() {
-        settings.push((epoch, restore_half(old, maps, epoch)?));
+        settings.push((epoch, restore_half(old, maps, epoch, seed)?));
     }
     copy_wide(old, maps)?;
     let head = maps.raw(map::HEAD)?.fd();
@@ -138,10 +144,14 @@ pub(super) fn restore(old: &Old, maps: &mut Maps) -> Result<(u64, Vec<&'static s
 }
 
 /// Writes the tables and the document of an epoch as the old instance has them. Returns the settings.
-fn restore_half(old: &Old, maps: &mut Maps, epoch: u32) -> Result<Settings> {
-    let document =
+fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> Result<Settings> {
+    let mut document =
         crate::datapath::policy::document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?;
-    let stored = StoredPolicy::read(&document)?;
+    let mut stored = StoredPolicy::read(&document)?;
+    if let Some(Seed(seed)) = seed {
+        stored.held.set_table_seed(seed);
+        document = stored.clone().write()?.bytes;
+    }
     let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
     maps.check_capacity(&tables)?;
     maps.make_for(&tables)?;

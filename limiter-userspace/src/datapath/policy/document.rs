@@ -88,8 +88,8 @@ pub(in super::super) fn document_of(
 }
 
 /// What is stored, beside what it was made of.
-pub(super) struct Written {
-    pub(super) bytes: Vec<u8>,
+pub(in super::super) struct Written {
+    pub(in super::super) bytes: Vec<u8>,
     pub(super) held: Assignment,
 }
 
@@ -122,7 +122,7 @@ impl StoredPolicy {
         Self::read(&document_of(&typed(pins, map::DOCUMENT)?, epoch & 1)?)
     }
 
-    pub(super) fn write(self) -> Result<Written> {
+    pub(in super::super) fn write(self) -> Result<Written> {
         let bytes = serde_json::to_vec(&self).map_err(|error| unreadable(&error))?;
         Ok(Written { bytes, held: self.held })
     }

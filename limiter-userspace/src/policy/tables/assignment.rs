@@ -19,6 +19,9 @@ use super::super::{error::PolicyError, model::Allowance};
 pub struct Assignment {
     /// See [`Settings::seed`](limiter_common::abi::policy::Settings::seed); 0 before the first policy.
     seed: [u64; 4],
+    /// See [`Settings::table_seed`](limiter_common::abi::policy::Settings::table_seed); 0 as long as it is `seed`.
+    #[serde(default, skip_serializing_if = "is_none")]
+    table_seed: [u64; 4],
     /// The places of layers and candidates, by [`Identity::name`] and the index of the layer.
     places: BTreeMap<String, BTreeMap<usize, Place>>,
     /// The identifiers of penalties, by the name of the limit; see
@@ -38,6 +41,11 @@ pub struct Assignment {
     /// tables have the ends of list entries as times of the monotonic clock.
     #[serde(default)]
     pub(super) compiled: Option<(u64, u64)>,
+}
+
+/// Whether a seed is that of none.
+fn is_none(seed: &[u64; 4]) -> bool {
+    *seed == [0; 4]
 }
 
 /// The state that is assigned to a layer or candidate.
@@ -170,13 +178,22 @@ impl Assignment {
         self.stale
     }
 
-    /// The seed of the hashes of sources and connections.
+    /// The seed of the hashes of connections. It stays the same for the life of the instance.
     pub const fn seed(&self) -> Seed {
         Seed(self.seed)
     }
 
-    /// Sets the seed of the hashes of sources and connections. It stays the same for the life of the
-    /// instance.
+    /// The seed of the hashes that tell the places of sources and keys in the table.
+    pub fn table_seed(&self) -> Seed {
+        Seed(if is_none(&self.table_seed) { self.seed } else { self.table_seed })
+    }
+
+    /// Sets the seed of the hashes that tell the places of sources and keys in the table.
+    pub const fn set_table_seed(&mut self, seed: [u64; 4]) {
+        self.table_seed = seed;
+    }
+
+    /// Sets both seeds.
     pub const fn set_seed(&mut self, seed: [u64; 4]) {
         self.seed = seed;
     }

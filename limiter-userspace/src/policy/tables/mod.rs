@@ -156,6 +156,7 @@ fn compile_rows(
         flags: 0,
         match_fields: classes.match_fields,
         seed: held.seed(),
+        table_seed: held.table_seed(),
         sets: 0,
         bucket_sets: 0,
         rest,
@@ -183,7 +184,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         default_profile: Profile::default(),
         default_buckets: [Gcra::NONE; INLINE],
-        reserved: [[0; 7]; 5],
+        reserved: [0; 31],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
