@@ -234,6 +234,12 @@ pub enum Error {
         /// The directory of the instance.
         directory: PathBuf,
     },
+    /// The process that loads programs for an agent has ended.
+    #[error("the loader of this agent has ended ({end}), and no program can be loaded without it")]
+    NoLoader {
+        /// How it ended.
+        end: String,
+    },
     /// Files of sets would cut this host off, or lift most of a list.
     #[error("{document} is not used: {refusal}")]
     ChangeRefused {
@@ -456,6 +462,9 @@ impl Error {
             Self::OtherAgent { .. } => {
                 "stop one of the two, or give it an instance of its own with `--bpffs DIR`".to_owned()
             }
+            Self::NoLoader { .. } => "restart the agent (`systemctl restart limiter`); attached interfaces stay limited \
+                                      meanwhile"
+                .to_owned(),
             Self::ChangeRefused { document, .. } => format!(
                 "mend the file; if the change is intended, accept it with `limiter policy apply \
                  --accept-change {document}`, or write the prefixes into the document; where nothing is \

@@ -138,7 +138,12 @@ pub fn run(
             }
             // It does, whatever there was to do: what failed is tried again.
             let status = reconciler.status();
-            manager(&[NotifyState::Ready, NotifyState::Status(&status), NotifyState::Watchdog]);
+            let mut state = vec![NotifyState::Ready, NotifyState::Status(&status)];
+            // Without its loader it does not get well by itself: the manager is to start it anew.
+            if reconciler.can_load() {
+                state.push(NotifyState::Watchdog);
+            }
+            manager(&state);
             match waker.next().await {
                 Wake::Look => reload = false,
                 Wake::Reload => reload = true,

@@ -26,6 +26,7 @@ use crate::{
         maps::Maps,
         policy::Origin,
         sizes::Sizes,
+        sys,
     },
     error::{Error, Result},
     policy::{Policy, document::diff, guard::guard, reading::name},
@@ -48,6 +49,7 @@ pub(super) struct Reconciler {
     /// Whether it is to be compared with the one in force, and what for.
     due: Option<Due>,
     waits_for_trial: bool,
+    can_load: bool,
     /// The instance that was there at the last look, by its number.
     instance: Option<u32>,
     /// The links whose programs are of this version, by their numbers.
@@ -87,6 +89,7 @@ impl Reconciler {
             good: None,
             due: None,
             waits_for_trial: false,
+            can_load: true,
             instance: None,
             current: BTreeSet::new(),
             ahead: None,
@@ -118,6 +121,8 @@ impl Reconciler {
         let mut events = Vec::new();
         // Before anything that takes time.
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
+        // Attached interfaces stay limited, and what takes no new program is still done.
+        let has_loader = self.pins.check_loader();
         match Instance::upgrade(&self.pins) {
             Ok(exchanged) => events.extend(exchanged.map(Event::Upgraded)),
             Err(error) => errors.push(error),
@@ -132,6 +137,12 @@ impl Reconciler {
             }
             Err(error) => errors.push(error),
         }
+        let is_load = |event: &Event| {
+            matches!(event, Event::Attached { .. } | Event::Replaced { .. } | Event::Upgraded(_))
+        };
+        if events.iter().any(is_load) {
+            sys::trim_memory();
+        }
         let seen = self.see(&mut events);
         errors.extend(self.fit(now).err());
         errors.extend(self.follow_clock(ahead, &mut events).err());
@@ -140,6 +151,8 @@ impl Reconciler {
         errors.extend(put.err());
         errors.extend(self.keep_run_time().err());
         errors.extend(self.claim().err());
+        self.can_load = has_loader.is_ok();
+        errors.extend(has_loader.err());
         errors.extend(self.unfinished.take());
         let (wanted, attached) = seen.unwrap_or_else(|error| {
             errors.push(error);
@@ -155,6 +168,11 @@ impl Reconciler {
     /// Whether the document waits for the trial of another policy to end.
     pub(super) const fn waits(&self) -> bool {
         self.waits_for_trial
+    }
+
+    /// Whether programs could be loaded at the last look, which takes another process.
+    pub(super) const fn can_load(&self) -> bool {
+        self.can_load
     }
 
     /// How things were at the last look, in a line.
@@ -276,6 +294,10 @@ impl Reconciler {
             }
         });
         let Some(first) = missing.first() else { return Ok(()) };
+        if !exists(&self.pins)? {
+            // No instance is made for want of its program either.
+            self.pins.check_loader()?;
+        }
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {

@@ -8,7 +8,7 @@ use limiter_common::algorithm::rate::Rate;
 use super::unix;
 use crate::{
     agent::{self, Options, address::Address, journal::Journal},
-    datapath::{bpffs::Pins, privilege},
+    datapath::{bpffs::Pins, loader::Loader, privilege},
     error::{Error, Result},
     output::stream::Output,
     policy::{interfaces::check, units::parse_rate},
@@ -18,7 +18,11 @@ const HELP: &str = "\
 It prints a line for each event, with -j in JSON. Where its standard output is the journal of systemd, an \
 event is an entry with a priority and fields, such as LIMITER_EVENT and LIMITER_SOURCE. On SIGHUP it reads \
 and applies the document at once; SIGTERM and SIGINT end it. Attached interfaces stay attached, and their \
-limits stay in force, without it.";
+limits stay in force, without it.
+
+At its start it gives up all capabilities but CAP_BPF and CAP_NET_ADMIN. It starts a loader (limiter-loader), \
+which keeps CAP_PERFMON too and loads the main program for it. The loader ends with the agent. If it ends \
+before, the agent says so; interfaces stay attached and limited, and the agent is to be started anew.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -81,8 +85,9 @@ fn events(text: &str) -> Result<Events, String> {
 impl Agent {
     pub(super) fn run(self, pins: Pins, output: &mut Output) -> Result<()> {
         privilege::check()?;
-        // Before there is any other thread, which would keep what it has.
-        privilege::give_up_rest(&pins)?;
+        // Before there is any other thread, which would keep what it has, and before anything of others is read.
+        let loader = privilege::separate(&pins, || Loader::start(pins.directory()))?;
+        let pins = pins.loading_by(loader);
         let Self { mut interfaces, policy, listen, events } = self;
         // An empty variable names none.
         interfaces.retain(|name| !name.is_empty());

@@ -30,7 +30,7 @@ impl Completion {
             Shell::Fish => aot::Shell::Fish,
         };
         let mut script = Vec::new();
-        generate(shell, &mut command(), "limiter", &mut script);
+        generate(shell, &mut visible(), "limiter", &mut script);
         let script = String::from_utf8_lossy(&script);
         if output.is_json() {
             return Ok(output.shape(
@@ -40,4 +40,15 @@ impl Completion {
         }
         Ok(write!(output, "{script}")?)
     }
+}
+
+/// The command line without the commands that no help names, which the library would offer.
+fn visible() -> clap::Command {
+    let all = command();
+    let shown = all.get_subcommands().filter(|it| !it.is_hide_set()).cloned();
+    clap::Command::new("limiter")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .args(all.get_arguments().cloned())
+        .subcommands(shown.collect::<Vec<_>>())
 }

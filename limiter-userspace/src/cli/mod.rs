@@ -12,6 +12,7 @@ mod get;
 mod keep_ssh;
 mod limit;
 mod list;
+mod loader;
 mod manual;
 mod metrics;
 mod monitor;
@@ -112,6 +113,9 @@ enum Command {
     /// Write the manual pages of all commands into a directory
     #[command(hide = true)]
     Man(manual::Man),
+    /// Load programs for the agent that started it, and that has no right to
+    #[command(hide = true)]
+    Loader,
 }
 
 /// The definition of the command line, of which the help, the completion and the manual pages are
@@ -161,6 +165,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Completion(completion) => completion.run(&mut output),
         Command::Man(man) => man.run(&mut output),
+        Command::Loader => loader::run(&pins),
     };
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,12 +13,13 @@ use std::{
         unix::{ffi::OsStrExt as _, fs::DirBuilderExt as _},
     },
     path::{self, Path, PathBuf},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
 use self::{sides::Side, state::file_of};
-use super::sys;
+use super::{loader::Loader, sys};
 use crate::{
     datapath::holder::Holder,
     error::{Error, Result},
@@ -41,6 +42,8 @@ pub struct Pins {
     waiting: Option<fn(&Holder)>,
     /// Which directory of maps these are about; `None` for the one in use at the moment.
     side: Option<Side>,
+    /// The process that loads programs for this one, if another one does.
+    loader: Option<Arc<Loader>>,
 }
 
 /// How long a command waits for others that get on: for many, as where each bans a source.
@@ -52,7 +55,7 @@ impl Pins {
         let directory = directory.into();
         let directory = path::absolute(&directory).unwrap_or(directory);
         let state = file_of(&directory);
-        Self { state, directory, patience: PATIENCE, waiting: None, side: None }
+        Self { state, directory, patience: PATIENCE, waiting: None, side: None, loader: None }
     }
 
     /// The same with another file that keeps the run-time lists.
@@ -77,6 +80,25 @@ impl Pins {
     #[must_use]
     pub fn telling_of(self, waiting: Option<fn(&Holder)>) -> Self {
         Self { waiting, ..self }
+    }
+
+    /// The same, for a process that has its programs loaded by another one.
+    #[must_use]
+    pub(crate) fn loading_by(self, loader: Loader) -> Self {
+        Self { loader: Some(Arc::new(loader)), ..self }
+    }
+
+    /// The process that loads programs for this one, if another one does.
+    pub(crate) fn loader(&self) -> Option<&Loader> {
+        self.loader.as_deref()
+    }
+
+    /// Checks that the process that loads programs for this one is there, if another one does.
+    ///
+    /// # Errors
+    /// [`Error::NoLoader`], or what the system says.
+    pub(crate) fn check_loader(&self) -> Result<()> {
+        self.loader().map_or(Ok(()), Loader::check)
     }
 
     /// How long a lock is waited for.

@@ -224,6 +224,12 @@ mod tests {
         let stopped = Holder::read(&folder, 12).unwrap();
         assert!(stopped.to_string().ends_with("`, stopped)"), "{stopped}");
         assert_eq!(Holder::read(&folder, 13), None);
+        // An agent waits for its loader, which works.
+        fs::create_dir_all(process.join("task/12")).unwrap();
+        fs::write(process.join("task/12/children"), "14 15 ").unwrap();
+        fs::create_dir_all(folder.join("14")).unwrap();
+        fs::write(folder.join("14/stat"), "14 (l) R 12 2 3 4 5 6 7 8 9 10 100 1 0 0").unwrap();
+        assert_eq!(Holder::read(&folder, 12).unwrap().time, 42 + 101);
         fs::remove_dir_all(&folder).unwrap();
     }
 

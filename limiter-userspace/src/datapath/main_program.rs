@@ -7,7 +7,7 @@
 use std::os::fd::AsFd as _;
 
 use aya::{
-    maps::{Array, MapData, ProgramArray},
+    maps::{Array, MapData},
     programs::ProgramInfo,
 };
 use limiter_common::abi::{
@@ -82,14 +82,14 @@ pub(crate) fn ensure(pins: &Pins, frags: bool) -> Result<()> {
 pub fn put(pins: &Pins, program: &mut Program, frags: bool) -> Result<()> {
     let pins = &pins.in_use()?;
     let failed = |error: &dyn std::error::Error| object("put the main program in use", error);
-    let xdp = program.xdp()?;
-    let id = xdp.info().map_err(|error| failed(&error))?.id();
+    let id = program.with_fd(sys::program_runs)?.map_err(|error| failed(&error))?.0;
     // Written down first: if this process ends in between, the id tells that it is of another program.
     let mut builds: Array<MapData, Build> = typed(pins, map::BUILDS)?;
     builds.set(frags.into(), own(pins, id)?, 0).map_err(|error| failed(&error))?;
-    let mut array: ProgramArray<MapData> = typed(pins, array_of(frags))?;
-    let fd = xdp.fd().map_err(|error| failed(&error))?;
-    array.set(0, fd, 0).map_err(|error| failed(&error))
+    let name = array_of(frags);
+    let array = pinned(pins, name)?.ok_or_else(|| missing(name))?;
+    let stored = program.with_fd(|fd| sys::store_program(array.fd().as_fd(), fd))?;
+    stored.map_err(|error| Error::system("put the main program in use", error))
 }
 
 /// Which kinds of main programs links call, or may call: of a link that runs no dispatcher of these arrays it cannot be told.

@@ -18,6 +18,8 @@ mod layout;
 pub(crate) mod link;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 pub mod linkwatch;
+pub(crate) mod loader;
+pub(crate) mod loading;
 pub mod lock;
 pub(crate) mod lookup;
 pub mod main_program;

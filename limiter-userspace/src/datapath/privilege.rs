@@ -3,16 +3,23 @@
 use std::io;
 
 use caps::{CapSet, Capability, CapsHashSet};
+use rustix::{
+    process::{DumpableBehavior, set_dumpable_behavior},
+    thread::set_no_new_privs,
+};
 
 use super::bpffs::Pins;
 use crate::error::{Error, Result};
 
-/// What XDP takes, what programs and maps take, and without which the verifier lets no program subtract one
-/// pointer from another.
-const NEEDED: [Capability; 3] =
-    [Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
-/// The first of these, and that which stands for the others.
-const ADMIN: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN];
+/// What XDP takes, and what programs and maps take.
+const NEEDED: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF];
+/// Without it the verifier lets no program subtract one pointer from another, as the main program does. With `CAP_BPF`
+/// it lets a process read kernel memory.
+const LOADING: Capability = Capability::CAP_PERFMON;
+/// It stands for the others, but for `CAP_NET_ADMIN`.
+const ADMIN: Capability = Capability::CAP_SYS_ADMIN;
+/// What root needs to open the directories and files of another user.
+const OPENING: Capability = Capability::CAP_DAC_OVERRIDE;
 
 /// Checks that this process may load and attach programs, so that nobody is told of other obstacles
 /// before the one that they cannot remove.
@@ -20,42 +27,96 @@ const ADMIN: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_SYS_A
 /// # Errors
 /// [`Error::Permission`].
 pub(crate) fn check() -> Result<()> {
-    let has = |set: &CapsHashSet, all: &[Capability]| all.iter().all(|it| set.contains(it));
     match caps::read(None, CapSet::Effective) {
-        Ok(set) if !has(&set, &NEEDED) && !has(&set, &ADMIN) => {
+        Ok(set) => {
+            let has = |it| set.contains(&it);
+            let [net, bpf] = NEEDED;
+            if has(net) && (has(ADMIN) || has(bpf) && has(LOADING)) {
+                return Ok(());
+            }
             Err(Error::system("load a program", io::Error::from_raw_os_error(libc::EPERM)))
         }
         // The kernel will tell.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }
 
-/// Gives up for good what this thread, and those that it will start, do without while they see to an
-/// instance: what is left loads and attaches programs, and no more. Root keeps its rights over the files of
-/// others only where the instance is one of another user.
+/// Gives up for good what this process does without while it sees to an instance, and calls `start`, which starts its
+/// loader. Until `start` returns, this process has what the loader is to have, and hands it on to what it executes. After that
+/// it has no right to load what reads kernel memory, in no set. The caller has no other thread, which would keep what it has.
+///
+/// Root keeps its rights over the files of others only where the instance is one of another user. A process that was given
+/// `CAP_SYS_ADMIN` in the place of `CAP_BPF` keeps that.
+///
+/// # Errors
+/// What the system says, or the error of `start`.
+pub(crate) fn separate<T>(pins: &Pins, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
+    let is_others = !pins.are_own()?;
+    let mut kept = NEEDED.to_vec();
+    if NEEDED.iter().any(|it| !permitted.contains(it)) {
+        kept.push(ADMIN);
+    }
+    if is_others {
+        kept.extend([Capability::CAP_CHOWN, OPENING]);
+    }
+    let kept: CapsHashSet = kept.into_iter().filter(|it| permitted.contains(it)).collect();
+    let handed = of_loader(&permitted, is_others);
+    // Before the bounding set, which this one cannot exceed.
+    caps::set(None, CapSet::Inheritable, &handed).map_err(failed)?;
+    caps::set(None, CapSet::Ambient, &handed).map_err(failed)?;
+    // Whoever may not do that gets nothing by it either, as no exec gives a right from now on.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(failed)? {
+        caps::clear(None, CapSet::Bounding).map_err(failed)?;
+    }
+    restrict(&handed.union(&kept).copied().collect())?;
+    let started = start()?;
+    hand_nothing_on()?;
+    restrict(&kept)?;
+    Ok(started)
+}
+
+/// Gives up for good what a loader does without, and closes its memory to processes of the same user.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn give_up_rest(pins: &Pins) -> Result<()> {
-    let failed = |error: caps::errors::CapsError| {
-        Error::system("give up capabilities", io::Error::other(error))
-    };
+pub(crate) fn keep_loading(pins: &Pins) -> Result<()> {
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
-    let mut kept = NEEDED.to_vec();
-    if kept.iter().any(|it| !permitted.contains(it)) {
-        kept.push(Capability::CAP_SYS_ADMIN);
+    hand_nothing_on()?;
+    restrict(&of_loader(&permitted, !pins.are_own()?))?;
+    // The kernel also keeps off who has fewer capabilities.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Error::system("close the memory of the loader", error.into()))
+}
+
+/// What of the permitted capabilities a loader is to have.
+fn of_loader(permitted: &CapsHashSet, is_others: bool) -> CapsHashSet {
+    let mut wanted = NEEDED.to_vec();
+    wanted.push(LOADING);
+    if wanted.iter().any(|it| !permitted.contains(it)) {
+        wanted.push(ADMIN);
     }
-    if !pins.are_own()? {
-        kept.extend([Capability::CAP_CHOWN, Capability::CAP_DAC_OVERRIDE]);
+    if is_others {
+        wanted.push(OPENING);
     }
-    let kept: CapsHashSet = kept.into_iter().filter(|it| permitted.contains(it)).collect();
+    wanted.into_iter().filter(|it| permitted.contains(it)).collect()
+}
+
+/// Has what this process executes get no capability.
+fn hand_nothing_on() -> Result<()> {
+    caps::clear(None, CapSet::Ambient).map_err(failed)?;
+    caps::clear(None, CapSet::Inheritable).map_err(failed)
+}
+
+/// Gives up all capabilities but these, and what an exec may give.
+fn restrict(kept: &CapsHashSet) -> Result<()> {
     // In this order: what is effective has to be permitted.
     for set in [CapSet::Effective, CapSet::Permitted] {
-        caps::set(None, set, &kept).map_err(failed)?;
+        caps::set(None, set, kept).map_err(failed)?;
     }
-    // SAFETY: the call has no pointers.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(Error::system("give up capabilities", io::Error::last_os_error()));
-    }
-    Ok(())
+    set_no_new_privs(true).map_err(|error| failed(io::Error::from(error)))
+}
+
+fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::system("give up capabilities", io::Error::other(error))
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     hash::{DefaultHasher, Hasher as _},
-    os::fd::{AsFd as _, BorrowedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -29,6 +29,7 @@ use super::messages::ring;
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
+    loader::wire::{Request as LoadRequest, Wanted},
     object::object,
     optional::create_arrays,
     sizes::Sizes,
@@ -59,8 +60,16 @@ const DOCUMENT_CHUNKS: u32 = 16_384;
 
 /// A loaded program of an instance.
 pub struct Program {
-    ebpf: Ebpf,
+    held: Held,
     name: &'static str,
+}
+
+/// What keeps a program loaded.
+enum Held {
+    /// The object that this process loaded it from.
+    Object(Ebpf),
+    /// The descriptor that a [loader](super::loader) gave.
+    Descriptor(OwnedFd),
 }
 
 /// What time a program goes by.
@@ -100,7 +109,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), None, 0, name_of(frags), clock)
+        Self::load_or_ask(pins, Wanted::Main { frags }, None, clock)
     }
 
     /// Loads the dispatcher for the interface of a slot, which calls the [main program](super::main_program) of the maps that
@@ -117,7 +126,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load_carrying(pins: &Pins, from: &CarryFrom, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), Some(from), 0, name_of(frags), clock)
+        Self::load_or_ask(pins, Wanted::Carrying { frags }, Some(from), clock)
     }
 
     /// Loads the program that carries over what did not come by itself.
@@ -125,7 +134,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub(crate) fn load_carrier(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Self> {
-        Self::load_with(Some(pins), Some(from), 0, program::CARRY, clock)
+        Self::load_or_ask(pins, Wanted::Carrier, Some(from), clock)
     }
 
     /// Carries a batch over.
@@ -146,6 +155,27 @@ impl Program {
         Self::load_with(None, None, 0, name_of(frags), Clock::Monotonic)
     }
 
+    /// Loads a program that takes `CAP_PERFMON`, or has it loaded by the loader of this process.
+    fn load_or_ask(
+        pins: &Pins,
+        wanted: Wanted,
+        from: Option<&CarryFrom>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let name = match wanted {
+            Wanted::Main { frags } | Wanted::Carrying { frags } => name_of(frags),
+            Wanted::Carrier => program::CARRY,
+        };
+        match pins.loader() {
+            Some(loader) => {
+                let second = pins.is_second()?;
+                let fd = loader.load(LoadRequest { wanted, second })?;
+                Ok(Self { held: Held::Descriptor(fd), name })
+            }
+            None => Self::load_with(Some(pins), from, 0, name, clock),
+        }
+    }
+
     /// Loads the program with the maps that are pinned, or with its own.
     fn load_with(
         pins: Option<&Pins>,
@@ -158,15 +188,21 @@ impl Program {
             loader.verifier_log_level(SHORT_LOG);
         })?;
         verify(&mut ebpf, name)?;
-        Ok(Self { ebpf, name })
+        Ok(Self { held: Held::Object(ebpf), name })
     }
 
     /// The program, to be run by `BPF_PROG_TEST_RUN` or looked at.
     ///
     /// # Errors
-    /// Never for a program that was loaded.
+    /// For a program that another process loaded. Else never.
     pub fn xdp(&mut self) -> Result<&mut Xdp> {
-        xdp(&mut self.ebpf, self.name)
+        match &mut self.held {
+            Held::Object(ebpf) => xdp(ebpf, self.name),
+            Held::Descriptor(_) => Err(Error::Object {
+                action: format!("look at the program {}", self.name),
+                reason: "another process loaded it".to_owned(),
+            }),
+        }
     }
 
     /// Pins the program as that of a slot, in the place of another one.
@@ -180,8 +216,13 @@ impl Program {
     /// Calls `with` with the descriptor of the program.
     pub(crate) fn with_fd<T>(&mut self, with: impl FnOnce(BorrowedFd<'_>) -> T) -> Result<T> {
         let name = self.name;
-        let xdp = self.xdp()?;
-        let fd = xdp.fd().map_err(|error| object(format!("use the program {name}"), &error))?;
+        let ebpf = match &mut self.held {
+            Held::Descriptor(fd) => return Ok(with(fd.as_fd())),
+            Held::Object(ebpf) => ebpf,
+        };
+        let fd = xdp(ebpf, name)?
+            .fd()
+            .map_err(|error| object(format!("use the program {name}"), &error))?;
         Ok(with(fd.as_fd()))
     }
 }

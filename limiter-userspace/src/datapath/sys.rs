@@ -257,6 +257,20 @@ pub(crate) fn value(map: BorrowedFd<'_>, place: u32, size: usize) -> io::Result<
     Ok(value)
 }
 
+/// Stores a program in the first place of an array of programs.
+pub(crate) fn store_program(array: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let (place, value) = (0_u32, program.as_raw_fd());
+    let mut attributes = attributes();
+    // SAFETY: writing to members of unions of integers.
+    unsafe {
+        let element = &mut attributes.__bindgen_anon_2;
+        element.map_fd = array.as_raw_fd() as u32;
+        element.key = &raw const place as u64;
+        element.__bindgen_anon_1.value = &raw const value as u64;
+    }
+    bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
+}
+
 /// Runs a program on a frame, and gives what it returns.
 pub(crate) fn run(program: BorrowedFd<'_>, frame: &impl Pod) -> io::Result<u32> {
     let mut attributes = attributes();
@@ -373,6 +387,16 @@ pub(crate) fn unmount(path: &CStr) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+/// Gives memory that this process has freed back to the system. An object that is parsed takes some 40 MB for a moment, which
+/// the C library of GNU keeps otherwise.
+pub(crate) fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no precondition.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 

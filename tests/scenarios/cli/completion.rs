@@ -32,6 +32,10 @@ fn bash_completes_commands_options_and_what_they_take() {
     assert_eq!(offered(&script, "limiter attach --mo"), ["--mode", "--monitor", "--mount-bpffs"]);
     assert_eq!(offered(&script, "limiter monitor o"), ["on", "off"]);
     assert_eq!(offered(&script, "limiter completion z"), ["zsh"]);
+    // What an agent starts, and what a package is made with, is for nobody else.
+    for hidden in ["loader", "man"] {
+        assert!(!offered(&script, "limiter ").iter().any(|offered| offered == hidden), "{hidden}");
+    }
 }
 
 #[test]

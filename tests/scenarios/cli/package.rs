@@ -11,7 +11,7 @@ use std::{
 
 use limiter_tests::{command::binary, process::kill, sandbox::BPFFS};
 
-use super::{Bench, Document, SMALL};
+use super::{Bench, Document, SMALL, agent::loader};
 
 /// A folder with packages, which is removed when this is dropped.
 pub(crate) struct Packages {
@@ -266,10 +266,32 @@ fn what_a_link_in_the_place_of_maps_points_to_is_left_alone() {
     shell(&format!("rm {elsewhere}/precious && rmdir {elsewhere}"));
 }
 
-/// An agent that root starts by hand drops its other capabilities too, in every thread.
+/// The five sets of capabilities of a process, as `/proc` names them.
+const SETS: [&str; 5] = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"];
+
+/// Asserts the fields of `/proc/PID/status`.
+#[track_caller]
+fn assert_status(status: &str, expected: &[(&str, &str)]) {
+    for (field, expected) in expected {
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
+        assert_eq!(line, Some(*expected), "{field} in {status}");
+    }
+}
+
+/// An agent that root starts by hand drops its other capabilities too, in every thread. Only its loader can load what reads
+/// kernel memory.
 #[test]
-fn an_agent_keeps_three_capabilities() {
-    const KEPT: &str = "000000c000001000";
+fn an_agent_keeps_two_capabilities_and_its_loader_one_more() {
+    const NONE: &str = "0000000000000000";
+    /// `CAP_NET_ADMIN` and `CAP_BPF`.
+    const KEPT: &str = "0000008000001000";
+    /// And `CAP_PERFMON`.
+    const OF_LOADER: &str = "000000c000001000";
+    let rights = |kept| {
+        let values = [kept, kept, NONE, NONE, NONE];
+        let sets: Vec<_> = SETS.into_iter().zip(values).collect();
+        [sets, vec![("NoNewPrivs", "1")]].concat()
+    };
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let agent = bench.run(&document.in_place("agent --policy FILE"));
@@ -288,12 +310,13 @@ fn an_agent_keeps_three_capabilities() {
     let mut threads = 0;
     for task in tasks {
         let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
-        for (set, expected) in [("CapEff", KEPT), ("CapPrm", KEPT), ("NoNewPrivs", "1")] {
-            let line = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
-            assert_eq!(line, Some(expected), "{set} in {status}");
-        }
+        assert_status(&status, &rights(KEPT));
         threads += 1;
     }
     assert!(threads > 1);
+    let loader = loader::of(agent.id());
+    let status = fs::read_to_string(format!("/proc/{loader}/status")).unwrap();
+    assert_status(&status, &rights(OF_LOADER));
     kill(&mut agent);
+    loader::assert_ends(loader);
 }

@@ -14,14 +14,20 @@ const SECOND: Duration = Duration::from_secs(1);
 const OLD: &str = "1.0.0";
 const NEW: &str = "1.1.0";
 
-/// The user of a process and its effective capabilities, from /proc.
-fn rights(machine: &Machine, process: &str) -> (String, String) {
+const SETPCAP: u64 = 1 << 8;
+const NET_ADMIN: u64 = 1 << 12;
+const PERFMON: u64 = 1 << 38;
+const BPF: u64 = 1 << 39;
+
+/// The user of a process, and its sets of capabilities: effective, permitted, inheritable, ambient and bounding.
+fn rights(machine: &Machine, process: &str) -> (String, [u64; 5]) {
     let status = machine.run(&format!("cat /proc/{process}/status")).unwrap();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().to_owned()
     };
-    (field("Uid:"), field("CapEff:"))
+    let set = |name: &str| u64::from_str_radix(&field(name), 16).unwrap();
+    (field("Uid:"), ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:", "CapBnd:"].map(set))
 }
 
 /// Waits until the service has another main process than `before`, which is ready.
@@ -97,9 +103,15 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     run("limiter policy save");
     let limits = run("limiter limit list");
     run("limiter detach lo");
-    let (user, capabilities) = rights(&machine, &process());
-    assert_eq!(user, run("id --user limiter").trim());
-    assert_eq!(u64::from_str_radix(&capabilities, 16).unwrap(), named_in_the_unit());
+    let owner = run("id --user limiter").trim().to_owned();
+    let agent = process();
+    let kept = BPF | NET_ADMIN;
+    assert_eq!(rights(&machine, &agent), (owner.clone(), [kept, kept, 0, 0, 0]));
+    let loader = run(&format!("cat /proc/{agent}/task/{agent}/children"));
+    let of_loader = kept | PERFMON;
+    assert_eq!(rights(&machine, loader.trim()), (owner, [of_loader, of_loader, 0, 0, 0]));
+    // The unit gives what these two need, and what empties the bounding set.
+    assert_eq!(named_in_the_unit(), of_loader | SETPCAP);
     run("systemd-analyze verify limiter.service");
 
     let mut senders = [net.sender(20_000, net.udp(v4(12))), net.sender(100, net.udp(v4(11)))];
@@ -155,11 +167,16 @@ fn program(net: &Net) -> Option<u64> {
 
 /// The capabilities in the unit, as a bit set.
 fn named_in_the_unit() -> u64 {
-    const NUMBERS: [(&str, u64); 3] = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+    const SETS: [(&str, u64); 4] = [
+        ("CAP_SETPCAP", SETPCAP),
+        ("CAP_NET_ADMIN", NET_ADMIN),
+        ("CAP_PERFMON", PERFMON),
+        ("CAP_BPF", BPF),
+    ];
     let lines = unit_lines("AmbientCapabilities");
     let names = lines.iter().flat_map(|line| line.split(' '));
     names.fold(0, |set, name| {
-        let (_, number) = NUMBERS.iter().find(|(it, _)| *it == name).unwrap();
-        set | 1 << number
+        let (_, bit) = SETS.iter().find(|(it, _)| *it == name).unwrap();
+        set | bit
     })
 }

@@ -92,6 +92,20 @@ impl Pins {
         Ok((self.with_side(side), other, beside))
     }
 
+    /// The pins of one of the directories, whichever is in use, and those of the other one.
+    pub(crate) fn by_side(&self, second: bool) -> (Self, Self) {
+        let side = if second { Side::Second } else { Side::First };
+        (self.with_side(side), self.with_side(side.other()))
+    }
+
+    /// Whether the directory in use, or that of these pins if it is fixed, is the second one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn is_second(&self) -> Result<bool> {
+        Ok(self.in_use()?.side == Some(Side::Second))
+    }
+
     pub(super) fn with_side(&self, side: Side) -> Self {
         Self { side: Some(side), ..self.clone() }
     }

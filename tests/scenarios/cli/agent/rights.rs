@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     super::{Bench, Document, SMALL, json::send, package::unit_lines},
-    Agent, ask,
+    Agent, ask, loader,
 };
 
 /// `nobody` and `nogroup`.
@@ -55,6 +55,38 @@ fn as_service(bench: &Bench, binary: &str, arguments: &str) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     setpriv
+}
+
+/// Asserts that no thread of the agent has `CAP_PERFMON` in any set, and that whoever has its rights cannot have those of its
+/// loader.
+#[track_caller]
+fn assert_cannot_read_the_kernel(bench: &Bench, agent: u32) {
+    const PERFMON: u64 = 1 << 38;
+    for task in fs::read_dir(format!("/proc/{agent}/task")).unwrap() {
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
+        let sets: Vec<u64> = status
+            .lines()
+            .filter_map(|line| line.strip_prefix("Cap")?.split_once(":\t"))
+            .map(|(_, set)| u64::from_str_radix(set, 16).unwrap())
+            .collect();
+        assert_eq!(sets.len(), 5, "{status}");
+        assert!(sets.iter().all(|set| set & PERFMON == 0), "{status}");
+    }
+    let as_agent = |script: &str| {
+        let mut setpriv = bench.hosts.router.command("setpriv");
+        setpriv
+            .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"])
+            .args(["--inh-caps", "-all,+bpf,+net_admin", "--ambient-caps", "-all,+bpf,+net_admin"])
+            .args(["--bounding-set", "-all,+bpf,+net_admin", "sh", "-c", script]);
+        setpriv.stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    let opens = |process: u32, file: &str| as_agent(&format!("exec 3</proc/{process}/{file}"));
+    // It is asked for a right over the process that the same user has over one with the same capabilities.
+    assert!(opens(agent, "environ"));
+    let loader = loader::of(agent);
+    for file in ["environ", "mem", "maps"] {
+        assert!(!opens(loader, file), "{file}");
+    }
 }
 
 /// Asserts that a scrape succeeds, contains the instance, and reports no failure. Returns the answer.
@@ -103,6 +135,7 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
     agent.expect_past_others("unchanged");
     agent.expect_past_others("listening");
+    assert_cannot_read_the_kernel(&bench, agent.process.id());
     let limited = |agent: &Agent, source: [u8; 4]| -> Value {
         send(&bench, source, 20);
         let event = agent.expect_past_others("limited");
@@ -185,6 +218,23 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     scraped(&bench, "a restart");
     bench.done("deny del 192.0.2.201");
     scraped(&bench, "a change after that");
+
+    bench.done("detach --all");
+    assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
+    scraped(&bench, "attached again after all was detached");
+    // A policy that has no room in the maps makes the agent exchange table and program.
+    bench.done("attach eth0 --overrides 64");
+    agent.expect_past_others("unchanged");
+    let overrides: Vec<_> =
+        (0..200).map(|last| format!("{{src: 10.0.0.{last}, rate: 5/s, burst: 5}}")).collect();
+    policy.write(&format!(
+        "limits: [{{name: source, key: source, rate: 9/h, burst: 5, overrides: [{}]}}]",
+        overrides.join(", ")
+    ));
+    agent.expect_past_others("applied");
+    limited(&agent, [192, 0, 2, 3]);
+    scraped(&bench, "an exchange");
+    assert_cannot_read_the_kernel(&bench, agent.process.id());
     agent.end();
 }
 
