@@ -14,7 +14,10 @@ use limiter_common::{
 use loom::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Relaxed},
+        },
     },
     thread,
 };
@@ -34,31 +37,31 @@ struct State {
     slots: [AtomicU64; SHARED],
 }
 
-fn exchange(word: &AtomicU64, current: u64, new: u64) -> u64 {
-    word.compare_exchange(current, new, SeqCst, SeqCst).unwrap_or_else(|found| found)
-}
-
 impl Word for State {
     fn load(&self) -> u64 {
-        self.control.load(SeqCst)
+        self.control.load(Relaxed)
+    }
+
+    fn load_acquire(&self) -> u64 {
+        self.control.load(Acquire)
     }
 
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        exchange(&self.control, current, new)
+        model::compare_exchange(&self.control, current, new)
     }
 }
 
 impl Slots for State {
     fn load(&self, place: usize) -> u64 {
-        self.slots.get(place).map_or(0, |slot| slot.load(SeqCst))
+        self.slots.get(place).map_or(0, |slot| slot.load(Relaxed))
     }
 
     fn store(&self, place: usize, word: u64) {
-        self.slots[place].store(word, SeqCst);
+        self.slots[place].store(word, Relaxed);
     }
 
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
-        exchange(&self.slots[place], current, new)
+        model::compare_exchange(&self.slots[place], current, new)
     }
 }
 
@@ -151,6 +154,64 @@ fn a_refused_event_writes_nothing() {
         assert_eq!(state.admit(log, NOW + 2), Err(Refusal::Exceed));
         assert_eq!(other.join().unwrap(), Err(Refusal::Exceed));
         assert_eq!(before, (Word::load(&*state), logged(&state)));
+    });
+}
+
+/// The control word of a log whose binding is asked for.
+struct BoundLog<'a> {
+    state: &'a State,
+    binding: &'a AtomicU64,
+    bound: u64,
+}
+
+impl Word for BoundLog<'_> {
+    fn load(&self) -> u64 {
+        Word::load(self.state)
+    }
+
+    fn load_acquire(&self) -> u64 {
+        self.state.load_acquire()
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        Word::compare_exchange(self.state, current, new)
+    }
+
+    fn bound(&self) -> bool {
+        self.binding.load(Relaxed) == self.bound
+    }
+}
+
+/// A log is given to another key while a packet of the key before comes to it.
+#[test]
+fn an_event_is_never_charged_to_the_key_after() {
+    const LOCKED: u64 = u64::MAX;
+    check(3, || {
+        let log = SlidingLog::new(3, WINDOW).unwrap();
+        let shared = Arc::new((State::new(), AtomicU64::new(0)));
+        let late = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let (state, binding) = &*shared;
+                let bound = BoundLog { state, binding, bound: 0 };
+                log.look(&bound, &**state, NOW)
+                    .and_then(|look| log.charge(&bound, &**state, look, NOW))
+                    .is_ok()
+            }
+        });
+        let (state, binding) = &*shared;
+        assert_eq!(model::compare_exchange(binding, 0, LOCKED), 0);
+        // It becomes another word, so that who looked before charges nothing.
+        let given = loop {
+            let seen = Word::load(&**state);
+            if Word::compare_exchange(&**state, seen, seen ^ 1) == seen {
+                break seen ^ 1;
+            }
+        };
+        assert_eq!(model::compare_exchange(binding, LOCKED, 1), LOCKED);
+        let charged = late.join().unwrap();
+        assert_eq!(Word::load(&**state), given, "nothing is charged to it since");
+        assert_eq!(charged, given >> 56 == 1);
     });
 }
 

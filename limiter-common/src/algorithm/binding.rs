@@ -4,6 +4,15 @@
 //! finds it behind the epoch in force brings it up to date, once, carrying the words over. Entries
 //! are created zeroed, which is behind every epoch, so a new source and a changed policy are the
 //! same case.
+//!
+//! **What happens before what.** The binding is a version word with a lock, as of a seqlock. A CPU locks it by an exchange,
+//! changes the words by exchanges and the rest of the entry by plain stores, and unlocks the binding by an exchange. A
+//! packet loads the binding by an acquire load, so it sees all that was written before that binding. It loads each word
+//! by an acquire load, and then the binding again ([`Word::bound`]): if that is the same still, the word was
+//! not changed by the next holder of the lock before it was loaded. If it is changed later, the exchange of the packet fails.
+//!
+//! The address of an entry, its scales and its limit ids need no order of their own: they are read after the binding, and a
+//! packet that reads those of the next binding finds that one after the word.
 
 use crate::{
     algorithm::{
@@ -152,7 +161,7 @@ pub fn bind<W: Word>(entry: &W, target: Binding, carry: impl FnOnce()) -> Option
         return Some(target);
     }
     for _ in 0..PATIENCE {
-        let seen = Binding(entry.load());
+        let seen = Binding(entry.load_acquire());
         match seen.standing_to(target) {
             Standing::Current => return Some(seen),
             Standing::Behind => return None,

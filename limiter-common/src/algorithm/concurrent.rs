@@ -20,6 +20,10 @@
 //! than an eighth of the silence that is allowed. So a slot is lost after a silence longer than that
 //! time, and by nine eighths of it and three ticks at the latest. The ticks wrap: what nobody took for
 //! 2.3 years looks for a moment as if it was just left.
+//!
+//! **What happens before what.** A CPU claims a slot by an exchange, which is a full barrier, and loads the other slots after
+//! that. Of two CPUs that claim at once, the one whose barrier is later sees the claim of the other one. Loads
+//! need no order among each other, as each slot that is acted upon is exchanged.
 
 use crate::{
     algorithm::{

@@ -78,10 +78,11 @@ pub trait Policer {
     /// Why it does not.
     #[inline(always)]
     fn look(&self, word: &impl Word, now: u64, cost: u64) -> Result<Look, Refusal> {
-        self.judge(word, word.load(), now, cost)
+        self.judge(word, word.load_acquire(), now, cost)
     }
 
-    /// Decides about a packet, given what was just loaded from the word.
+    /// Decides about a packet, given what was just loaded from the word by [`Word::load_acquire`], or found by an
+    /// exchange.
     #[inline(always)]
     fn judge(&self, word: &impl Word, seen: u64, now: u64, cost: u64) -> Result<Look, Refusal> {
         if !word.bound() {
@@ -169,7 +170,7 @@ pub trait Policer {
     /// What is no longer measured in what it was found under is left alone.
     #[inline(always)]
     fn try_refund(&self, word: impl Word, now: u64, cost: u64) -> bool {
-        let seen = word.load();
+        let seen = word.load_acquire();
         !word.bound() || word.compare_exchange(seen, self.undo(seen, now, cost)) == seen
     }
 }

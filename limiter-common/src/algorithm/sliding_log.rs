@@ -9,6 +9,10 @@
 //! owns the slot of that number and writes the time there. Slots alternate a bit from lap to lap, so
 //! that one that was claimed and is not written yet is noticed; none is claimed again before.
 //!
+//! **What happens before what.** Nothing has to: each slot says by itself which event it holds, so a CPU that sees the control
+//! word without the slot, or a slot without the control word, notices that. The exchange of the control word makes one CPU
+//! the owner of a slot, which it writes by a plain store. The control word is loaded before its binding, as any word is.
+//!
 //! Times are 56 bits of nanoseconds, 2.3 years, and never go back: an event that comes up to
 //! [`Gcra::TOLERANCE`] behind the last one, from a CPU whose clock is behind, counts at that time. A
 //! clock that went further back admits one event, and all before it count as of that moment. The same
@@ -109,7 +113,7 @@ impl SlidingLog {
     /// just writing, and so on one that is about as late.
     #[inline(always)]
     pub fn look(&self, control: &impl Word, slots: &impl Slots, now: u64) -> Result<Look, Refusal> {
-        self.judge(control, slots, control.load(), now)
+        self.judge(control, slots, control.load_acquire(), now)
     }
 
     /// Charges an event that conformed at `look`.

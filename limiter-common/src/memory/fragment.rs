@@ -309,6 +309,9 @@ mod tests {
             fn load(&self) -> u64 {
                 self.0.get()
             }
+            fn load_acquire(&self) -> u64 {
+                self.0.get()
+            }
             fn compare_exchange(&self, _: u64, _: u64) -> u64 {
                 77
             }

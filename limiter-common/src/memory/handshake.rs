@@ -8,9 +8,17 @@
 //! Who forges sequence numbers can end a connection and open the next one by the same SYN, so that
 //! what belongs to one is bounded: [`Handshake::REPEATS`] SYNs, none much sooner than a real client
 //! sends it.
+//!
+//! **What happens before what.** CPUs write records without a lock: first what the SYN was charged to, then by a release
+//! store the [`Handshake`]. A CPU that finds the handshake by an acquire load reads after that what was charged, and
+//! then exchanges the handshake. So it has what was charged with that handshake or later. Where two CPUs write one record
+//! at once, what is left may be the handshake of one with the charge of the other.
 
 use crate::{
-    base::seed::Seed,
+    base::{
+        seed::Seed,
+        word::{StoreWord, Word},
+    },
     packet::headers::{Packet, TcpFlags},
 };
 
@@ -145,6 +153,39 @@ impl Handshake {
             return None;
         }
         Some(Self(self.0 + 1))
+    }
+}
+
+/// The record of a connection, in two words.
+pub struct Record<W> {
+    /// The [`Handshake`].
+    pub handshake: W,
+    /// The limits that its SYN was charged to, as bits.
+    pub charged: W,
+}
+
+impl<W: Word> Record<W> {
+    /// If a SYN of the connection that comes at `now` (nanoseconds) is a repetition: what the record was, and what its SYN was
+    /// charged to. The repetition is used up. Of several at once one is, so that there are never more than there
+    /// may be. If another connection takes the record at this moment, none is.
+    #[inline(always)]
+    pub fn repeat(&self, now: u64) -> Option<(Handshake, u64)> {
+        let (seen, charged) = (Handshake(self.handshake.load_acquire()), self.charged.load());
+        if let Some(next) = seen.repeated(now)
+            && self.handshake.compare_exchange(seen.0, next.0) == seen.0
+        {
+            return Some((seen, charged));
+        }
+        None
+    }
+}
+
+impl<W: StoreWord> Record<W> {
+    /// Writes another record.
+    #[inline(always)]
+    pub fn write(&self, handshake: Handshake, charged: u64) {
+        self.charged.store(charged);
+        self.handshake.store_release(handshake.0);
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! The kernel counts ticks for all CPUs. The first packet in a tick reads the clock, and that time is the time
 //! of the tick for all that come in it, whichever CPU they come to.
+//!
+//! **What happens before what.** Two words are one value by a mark in the first one. The CPU that reads the clock takes the
+//! number away by an exchange, exchanges the time, and sets the new number by an exchange. The others load the number and the
+//! time by acquire loads, and then the number again: a time between two equal numbers is that of this number.
 
 use crate::base::word::Word;
 
@@ -29,9 +33,9 @@ impl<W: Word> JiffyClock<W> {
     /// What the clock says, where another CPU is about to write a time, or is in a later tick already.
     #[inline(always)]
     pub fn sync(&self, tick: u64, length: u64, now: impl FnOnce() -> u64) -> Result<u64, u64> {
-        let seen = self.number.load();
+        let seen = self.number.load_acquire();
         if seen == tick {
-            let time = self.time.load();
+            let time = self.time.load_acquire();
             // A later tick may have come meanwhile, and its time.
             if self.number.load() == tick {
                 return Ok(time);

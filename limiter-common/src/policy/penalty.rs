@@ -1,4 +1,8 @@
 //! Sources that stay over a limit, blocked for a time.
+//!
+//! **What happens before what.** Words of an [`Offence`] are moved by exchanges. A new block stores its end last, and its
+//! begin before that. Whoever reads a block loads the begin by an acquire load, and the end after it. So it never takes the
+//! end of an older block together with the begin of a newer one.
 
 use crate::{
     algorithm::binding::Binding,
@@ -142,7 +146,7 @@ impl Penalty {
     #[inline(always)]
     pub fn exceed_from<W: Word>(&self, offence: &Offence<W>, from: u64, to: u64, now: u64) -> u64 {
         let [began, last] = [&offence.began, &offence.last].map(Word::load);
-        let [since, blocked] = [&offence.since, &offence.blocked].map(Word::load);
+        let (since, blocked) = (offence.since.load_acquire(), offence.blocked.load());
         let until = self.until(since, blocked);
         if to < until {
             return until;

@@ -79,6 +79,9 @@ fn old_packet_and_new(others: usize, enforced: u64, applies: u64) {
     let late = late.join().unwrap();
 
     entry.assert_bound(Binding::new(2, 0), &new);
+    for bill in bills.iter().flatten() {
+        assert!(passes(bill) || bill.contended == 1, "tokens are left: {bill:?}");
+    }
     let since = bills.iter().flatten().map(charges).fold([0; LIMITS], sum);
     let before = sum([1; LIMITS], charges(&late));
     assert!(passes(&late) || late.contended == 1, "tokens are left: {late:?}");
@@ -107,6 +110,28 @@ fn of_several_packets_one_brings_it_over() {
     for enforced in [ALL, 0b010] {
         check(2, move || old_packet_and_new(2, enforced, 0b110));
     }
+}
+
+/// A packet takes back what it was charged while the policy changes: by the scale that the word has, or not at all.
+#[test]
+fn a_refund_is_never_made_of_a_word_of_another_scale() {
+    check(3, || {
+        let (old, new) = policies(ALL);
+        let entry = Entry::bound(Binding::new(1, 0), &old, old.after([1; LIMITS]));
+        let late = thread::spawn({
+            let entry = Arc::clone(&entry);
+            move || {
+                let cell = entry.cell(0, Binding::new(1, 0));
+                old.meters[0].refund(cell, NOW, old.costs[0]);
+            }
+        });
+        let bill = packet(&entry, 2, &new, 0b001).unwrap();
+        late.join().unwrap();
+        assert!(passes(&bill), "tokens are left: {bill:?}");
+        let after = |before: u64| carried(&old, &new, [before; LIMITS], [1; LIMITS])[0];
+        let word = entry.values()[0];
+        assert!(word == after(0) || word == after(1), "{word}");
+    });
 }
 
 #[test]
@@ -213,6 +238,10 @@ struct Keyed<'a> {
 impl Word for Keyed<'_> {
     fn load(&self) -> u64 {
         self.word.load()
+    }
+
+    fn load_acquire(&self) -> u64 {
+        self.word.load_acquire()
     }
 
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {

@@ -37,6 +37,10 @@ impl Word for Cell<'_> {
         self.entry.words[self.place].load()
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.entry.words[self.place].load_acquire()
+    }
+
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         self.entry.words[self.place].compare_exchange(current, new)
     }
@@ -116,6 +120,11 @@ impl Entry {
         let zeros = || [0; LIMITS].map(Plain::new);
         let binding = Plain::new(0);
         Arc::new(Self { binding, words: zeros(), scales: zeros(), limit_ids: zeros() })
+    }
+
+    /// A word, as a packet has it that found the entry so.
+    pub(crate) fn cell(&self, place: usize, bound: Binding) -> Cell<'_> {
+        Cell { entry: self, place, bound }
     }
 
     pub(crate) fn values(&self) -> [u64; LIMITS] {
@@ -216,7 +225,7 @@ pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u6
 /// A packet under the epoch in force: the entry is found or brought up to date, and charged; `None`
 /// when it is dropped before that, undecided.
 pub(crate) fn packet(entry: &Entry, epoch: u32, policy: &Policy, applies: u64) -> Option<Bill> {
-    let seen = Binding(entry.binding.load());
+    let seen = Binding(entry.binding.load_acquire());
     let bound = match seen.standing(epoch) {
         Standing::Current => Some(seen),
         Standing::Behind | Standing::Locked => entry.refresh(Binding::new(epoch, 0), policy),

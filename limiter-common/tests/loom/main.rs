@@ -11,11 +11,16 @@ mod model;
 mod notice;
 mod penalty;
 mod recent;
+mod set;
+mod syn;
 mod table;
 mod tick;
 
-use limiter_common::base::word::Word;
-use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use limiter_common::base::word::{StoreWord, Word};
+use loom::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
 
 use self::model::check;
 
@@ -30,18 +35,42 @@ impl Plain {
         Self(AtomicU64::new(word))
     }
 
-    /// By an exchange: loom does not order a store that it sees beside others.
-    fn store(&self, word: u64) {
-        let _: u64 = self.0.swap(word, SeqCst);
+    /// Stores a word that other CPUs exchange at the same time. The model checker would give such a store no place
+    /// among the exchanges, so it is one of them.
+    fn overwrite(&self, word: u64) {
+        let _: u64 = self.0.swap(word, Ordering::Relaxed);
+    }
+
+    /// The atomic addition of BPF, which has no order if nobody asks for what the word was.
+    fn add(&self, delta: u64) {
+        self.0.fetch_add(delta, Ordering::Relaxed);
     }
 }
 
 impl Word for Plain {
     fn load(&self) -> u64 {
-        self.0.load(SeqCst)
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn load_acquire(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        self.0.compare_exchange(current, new, SeqCst, SeqCst).unwrap_or_else(|found| found)
+        model::compare_exchange(&self.0, current, new)
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+}
+
+impl StoreWord for Plain {
+    fn store(&self, word: u64) {
+        self.0.store(word, Ordering::Relaxed);
+    }
+
+    fn store_release(&self, word: u64) {
+        self.0.store(word, Ordering::Release);
     }
 }

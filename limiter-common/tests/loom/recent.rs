@@ -4,10 +4,7 @@ use limiter_common::{
     base::{tally::Tally, word::Word as _},
     memory::pending::PendingTally,
 };
-use loom::{
-    sync::{Arc, atomic::Ordering::SeqCst},
-    thread,
-};
+use loom::{sync::Arc, thread};
 
 use super::{Plain, check};
 
@@ -18,7 +15,7 @@ fn count(word: &Plain, passed: &Tally) -> Tally {
     } else {
         Tally::default()
     };
-    word.0.fetch_add(PendingTally::of(passed).0, SeqCst);
+    word.add(PendingTally::of(passed).0);
     taken
 }
 

@@ -9,7 +9,7 @@ use limiter_common::{
         policer::{Look, Policer as _},
         time::Time,
     },
-    base::word::Word,
+    base::word::{StoreWord as _, Word},
     policy::charge::Bill,
 };
 use loom::{sync::Arc, thread};
@@ -46,6 +46,10 @@ impl Word for Cell<'_> {
         self.table_entry.entry.words[self.place].load()
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.table_entry.entry.words[self.place].load_acquire()
+    }
+
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         self.table_entry.entry.words[self.place].compare_exchange(current, new)
     }
@@ -62,20 +66,23 @@ impl TableEntry {
         Arc::new(Self { entry, address: Plain::new(OWNER) })
     }
 
+    /// What the entry is bound to, if it is that of a source and bound under the epoch in force.
+    fn own(&self, whose: u64) -> Option<Binding> {
+        let bound = Binding(self.entry.binding.load_acquire());
+        (bound.is_under(EPOCH) && self.address.load() == whose).then_some(bound)
+    }
+
     /// A packet of a source, as the kernel half decides those that conform. `None` if the entry is not
     /// that of its source, or not bound.
     fn admit(&self, whose: u64, policy: &Policy, applies: u64, now: u64) -> Option<Bill> {
-        let bound = Binding(self.entry.binding.load());
-        if !bound.is_under(EPOCH) || self.address.load() != whose {
-            return None;
-        }
+        let bound = self.own(whose)?;
         let mut bill = Bill { applies, enforced: ALL, ..Bill::default() };
         let places = || (0..LIMITS).filter(|place| applies >> place & 1 != 0);
         let cell = |place| Cell { table_entry: self, place, bound };
         let mut looks = [Look::NONE; LIMITS];
         for place in places() {
             let (gcra, cost) = (&policy.meters[place].gcra, policy.costs[place]);
-            let seen = cell(place).load();
+            let seen = cell(place).load_acquire();
             let Some(next) = gcra.conform(seen, Time::exact(now), cost) else {
                 bill.refused |= 1 << place;
                 return Some(bill);
@@ -280,6 +287,34 @@ fn one_that_owes_for_a_packet_goes_with_all_that_it_owes() {
             let newcomer = outcome.newcomer.unwrap();
             assert!(passes(&newcomer), "tokens are left: {newcomer:?}");
             assert_eq!(outcome.words, charged(&policy, LATER + 1, 1));
+        });
+    }
+}
+
+/// A packet of the newcomer comes to the entry while that changes hands: it is charged as the newcomer's, or not at all.
+#[test]
+fn a_newcomer_is_charged_when_the_entry_is_its_own_and_not_before() {
+    for applies in ABOUT {
+        check(3, move || {
+            let policy = Policy::of([4, 4, 8]);
+            let table_entry = TableEntry::of(&policy, charged(&policy, NOW - 1_000_000_000, 0));
+            let early = thread::spawn({
+                let table_entry = Arc::clone(&table_entry);
+                move || table_entry.admit(NEWCOMER, &policy, applies, LATER + 1)
+            });
+            assert!(table_entry.evict(false, LATER), "it owes nothing, and nobody charges it");
+            table_entry.refresh(&policy, LATER + 1);
+            // Whoever loses a race for a word is decided again, which is not asked here.
+            let bill = table_entry.admit(NEWCOMER, &policy, ALL, LATER + 1).unwrap();
+            let early = early.join().unwrap();
+            let passed = |place: usize, bill: &Bill| {
+                u64::from(passes(bill) && bill.charged >> place & 1 != 0)
+            };
+            let number =
+                |place| passed(place, &bill) + early.as_ref().map_or(0, |it| passed(place, it));
+            let exact =
+                std::array::from_fn(|place| charged(&policy, LATER + 1, number(place))[place]);
+            assert_eq!(table_entry.entry.values(), exact);
         });
     }
 }

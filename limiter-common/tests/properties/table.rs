@@ -350,6 +350,10 @@ impl Word for Local {
         self.word.get()
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.word.get()
+    }
+
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         if let Some(meanwhile) = self.meanwhile.take() {
             self.word.set(meanwhile);

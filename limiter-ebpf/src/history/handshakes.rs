@@ -3,7 +3,7 @@
 use limiter_common::{
     abi::state::SynSet,
     base::word::Word as _,
-    memory::handshake::{self, Handshake, WAYS},
+    memory::handshake::{self, Handshake, Record, WAYS},
 };
 
 use crate::{
@@ -51,12 +51,7 @@ fn recall(scratch: &mut PacketScratch, epoch: u32) {
         return;
     }
     scratch.handshake_way = way as u64;
-    let (seen, charged) = (set.handshake(way), set.charged(way));
-    // Of several at once one is, so that there are never more than there may be. If another connection took the way since,
-    // none is.
-    if let Some(next) = seen.repeated(clock::now())
-        && set.word(way).compare_exchange(seen.0, next.0) == seen.0
-    {
+    if let Some((seen, charged)) = set.record(way).repeat(clock::now()) {
         scratch.handshake_charged = charged;
         scratch.handshake_epoch = if seen.is_under(epoch) { epoch.into() } else { NO_EPOCH };
     }
@@ -99,30 +94,24 @@ impl Records {
 
     #[inline(always)]
     fn handshake(&self, way: usize) -> Handshake {
-        Handshake(self.word(way).load())
+        Handshake(self.record(way).handshake.load())
     }
 
-    #[inline(always)]
-    fn charged(&self, way: usize) -> u64 {
-        let way = black_box(way) & (WAYS - 1);
-        // SAFETY: a map value that was looked up in this run; an aligned word of one of its ways.
-        unsafe { (&raw const (*self.0)[way].charged).read_volatile() }
-    }
-
-    #[inline(always)]
-    fn word(&self, way: usize) -> MapWord {
-        let way = black_box(way) & (WAYS - 1);
-        // SAFETY: as in `charged`.
-        unsafe { MapWord::new(&raw mut (*self.0)[way].handshake) }
-    }
-
+    /// The way is hidden from the compiler again: one that was hidden once costs more verified instructions.
     #[inline(always)]
     fn write(&self, way: usize, handshake: Handshake, charged: u64) {
+        self.record(way).write(handshake, charged);
+    }
+
+    #[inline(always)]
+    fn record(&self, way: usize) -> Record<MapWord> {
         let way = black_box(way) & (WAYS - 1);
-        // SAFETY: as in `charged`.
+        // SAFETY: a map value that was looked up in this run; aligned words of one of its ways.
         unsafe {
-            (&raw mut (*self.0)[way].charged).write_volatile(charged);
-            (&raw mut (*self.0)[way].handshake).write_volatile(handshake.0);
+            Record {
+                handshake: MapWord::new(&raw mut (*self.0)[way].handshake),
+                charged: MapWord::new(&raw mut (*self.0)[way].charged),
+            }
         }
     }
 }

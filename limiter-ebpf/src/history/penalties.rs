@@ -12,7 +12,7 @@ use limiter_common::{
 };
 
 use crate::kernel::{
-    atomics::MapWord,
+    atomics::{MapWord, load_acquire},
     maps::{LIMITS, OFFENCES_REF, SHARED_SOURCES},
     scratch::PacketScratch,
 };
@@ -119,7 +119,7 @@ extern "C" fn recall_offence(row: u32, until: u64) -> u64 {
     };
     // SAFETY: aligned words of a map value that was just looked up.
     let (since, blocked) = unsafe {
-        ((&raw const (*known).since).read_volatile(), (&raw const (*known).blocked).read_volatile())
+        (load_acquire(&raw const (*known).since), (&raw const (*known).blocked).read_volatile())
     };
     limit.penalty.until(since, blocked).max(until)
 }

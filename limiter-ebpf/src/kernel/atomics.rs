@@ -1,9 +1,23 @@
-//! Words of map values, moved by BPF's atomic instructions.
+//! Words of map values, moved by BPF's atomic instructions, and the order in which they are loaded and stored.
+//!
+//! On x86-64 every load is an acquire and every store is a release. So [`load_acquire`] and [`store_release`] are the plain
+//! instructions that [`Word::load`] and [`StoreWord::store`] are, and cost nothing.
+//!
+//! A build for arm64 would have to change three things here:
+//!
+//! * [`load_acquire`]: BPF has `BPF_LOAD_ACQ`, which needs Linux 6.15 and version 4 of the instruction set. Without it, the
+//!   address of the next load can be made to depend on the word: `next + (black_box(word) & 0)`.
+//! * [`store_release`]: `BPF_STORE_REL` needs the same. Without it, an exchange of the word (`BPF_XCHG`) is a full barrier.
+//! * A compare-and-exchange that fails: on CPUs without LSE (before ARMv8.1), the kernel makes a load without order
+//!   of it. The word has to be loaded again, by [`load_acquire`].
 
 use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
-use limiter_common::{algorithm::binding::Binding, base::word::Word};
+use limiter_common::{
+    algorithm::binding::Binding,
+    base::word::{StoreWord, Word},
+};
 
 /// A word of a map value, and the binding that it is used under.
 #[derive(Clone, Copy)]
@@ -28,6 +42,12 @@ impl Word for BoundWord {
     fn load(&self) -> u64 {
         // SAFETY: see `new`.
         unsafe { self.word.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn load_acquire(&self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { load_acquire(self.word) }
     }
 
     #[inline(always)]
@@ -64,6 +84,12 @@ impl Word for MapWord {
     }
 
     #[inline(always)]
+    fn load_acquire(&self) -> u64 {
+        // SAFETY: see `new`.
+        unsafe { load_acquire(self.0) }
+    }
+
+    #[inline(always)]
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         // SAFETY: see `new`.
         unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.0, current, new).0 }
@@ -73,6 +99,40 @@ impl Word for MapWord {
     fn pause(&self) {
         pause();
     }
+}
+
+impl StoreWord for MapWord {
+    #[inline(always)]
+    fn store(&self, word: u64) {
+        // SAFETY: see `new`.
+        unsafe { self.0.write_volatile(word) };
+    }
+
+    #[inline(always)]
+    fn store_release(&self, word: u64) {
+        // SAFETY: see `new`.
+        unsafe { store_release(self.0, word) };
+    }
+}
+
+/// Loads a word before all that this CPU loads and stores later; see [`Word::load_acquire`].
+///
+/// # Safety
+/// `word` points into a map value that was looked up in this run of the program, and is aligned.
+#[inline(always)]
+pub(crate) unsafe fn load_acquire(word: *const u64) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { word.read_volatile() }
+}
+
+/// Stores a word after all that this CPU loaded and stored before; see [`StoreWord::store_release`].
+///
+/// # Safety
+/// As for [`load_acquire`].
+#[inline(always)]
+unsafe fn store_release(word: *mut u64, new: u64) {
+    // SAFETY: as the caller promises.
+    unsafe { word.write_volatile(new) };
 }
 
 /// Adds to a counter that other CPUs add to.

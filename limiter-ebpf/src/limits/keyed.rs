@@ -20,7 +20,7 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::{BoundWord, MapWord},
+        atomics::{BoundWord, MapWord, load_acquire},
         barrier::black_box,
         clock,
         maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, packet_slot},
@@ -381,7 +381,7 @@ pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
         // SAFETY: a map value that was just looked up; aligned words.
         let (word, binding) = unsafe {
             (
-                (&raw const (*bucket).word).read_volatile(),
+                load_acquire(&raw const (*bucket).word),
                 (&raw const (*bucket).binding).read_volatile(),
             )
         };

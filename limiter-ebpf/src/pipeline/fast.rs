@@ -174,7 +174,7 @@ fn decide_known(
         &METERS.get(half(epoch, entry.meters[place]))?.gcra
     };
     let cell = entry.cell(place);
-    let seen = cell.load();
+    let seen = cell.load_acquire();
     let mut time =
         if scratch.now == 0 { scratch::coarse_now(scratch) } else { Time::exact(scratch.now) };
     if !bucket.will_do(time) {

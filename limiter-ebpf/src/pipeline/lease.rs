@@ -219,7 +219,7 @@ fn look(
         let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
             return false;
         };
-        let seen = entry.cell(place).load();
+        let seen = entry.cell(place).load_acquire();
         let Some(next) = meter.gcra.leased(seen, scratch.time(), packets) else { return false };
         *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
         true

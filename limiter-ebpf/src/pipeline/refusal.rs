@@ -104,7 +104,7 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & refused != 0);
     let now = scratch.time_of(&meter.gcra);
-    let wait = meter.gcra.wait(entry.cell(index).load(), now, cost);
+    let wait = meter.gcra.wait(entry.cell(index).load_acquire(), now, cost);
     // The word has to be that of the source still.
     if cost == 0 && meter.gcra.strict != 0 || entry.bound() != scratch.binding {
         return;

@@ -191,7 +191,7 @@ fn look(
         };
         let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);
         let cost = inline::cost(settings, epoch, bit, by);
-        let seen = entry.cell(place).load();
+        let seen = entry.cell(place).load_acquire();
         let mut time = scratch.time();
         if !meter.gcra.will_do(time) {
             time = Time::exact(scratch.read_clock());

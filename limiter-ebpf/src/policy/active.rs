@@ -1,6 +1,13 @@
 //! The policy in force, as one packet sees it.
+//!
+//! **What happens before what.** The controller writes a half of the policy maps, and then stores the epoch by a release
+//! store (`datapath/sys.rs`). A packet loads the epoch once, before all else. It finds the half by an address that depends on
+//! the epoch, so it sees what was written before. The controller writes a half again after all programs that may have
+//! read an older epoch have ended (`membarrier`).
+//!
+//! The time of the revert names the epoch that it is of, and the monitor switch is of no epoch: they need no order.
 
-use crate::kernel::{clock, maps::HEAD};
+use crate::kernel::{atomics::load_acquire, clock, maps::HEAD};
 use limiter_common::abi::policy::{Settings, flag};
 
 /// What holds under an epoch, or the one after the next.
@@ -30,7 +37,7 @@ impl ActivePolicy {
         // policy.
         let (mut epoch, revert, switch) = unsafe {
             (
-                (&raw const (*head).epoch).read_volatile() as u32,
+                load_acquire(&raw const (*head).epoch) as u32,
                 (&raw const (*head).revert).read_volatile(),
                 (&raw const (*head).monitor).read_volatile(),
             )

@@ -21,7 +21,7 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::MapWord,
+        atomics::{MapWord, load_acquire},
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
         scratch::{Keyed, PacketScratch, Recalled},
     },
@@ -77,7 +77,7 @@ fn note_binding(keyed: &mut Keyed, at: usize, epoch: u32) {
     let entry = keyed.entries[at];
     let Some(bucket) = BUCKETS.get_ptr(entry) else { return };
     // SAFETY: a map value that was just looked up; an aligned word.
-    let seen = || Binding(unsafe { (&raw const (*bucket).binding).read_volatile() });
+    let seen = || Binding(unsafe { load_acquire(&raw const (*bucket).binding) });
     let before = seen();
     // It may change hands while it is asked whose it is.
     if !before.is_locked() && is_of(entry, &keyed.keys[at]) && seen() == before {
@@ -247,7 +247,7 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
     let debt =
         if debt != 0 { DebtUntil::until(now + debt, now, true) } else { DebtUntil::past(now) };
     let is_free = set_ref.tag(way) == 0;
-    // Before the tag: a CPU that sees the tag must find the note.
+    // As in `find_or_insert`.
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
     count(table_stats::BUCKETS, |table_stats| {

@@ -79,7 +79,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     // What the entry will owe for a first packet need not be found out from it.
     let owed = scratch.owed;
     let debt = if owed > now { DebtUntil::until(owed, now, true) } else { DebtUntil::past(now) };
-    // Before the tag is seen.
+    // Before the tag: a packet that sees the tag alone takes a lock in vain. It needs no order: see `SetLock`.
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
     if recall::carries() {

@@ -100,7 +100,7 @@ impl EntryId {
         }
         let place = scratch.place;
         let Some(set_ref) = SetRef::of(place.set, 0) else { return Self::UNKNOWN };
-        scratch.state = set_ref.state();
+        scratch.state = set_ref.state_before();
         scratch.tags = set_ref.tags();
         if scratch.tags.have(place.tag) {
             escape(scratch);

@@ -5,6 +5,7 @@ use limiter_common::{
     algorithm::binding::PATIENCE,
     base::{address::Address, word::Word as _},
     table::{
+        lock::SetLock,
         probation::{ProbationFacts, ProbationSlot, SetState},
         set::{self, DebtUntil, Eviction, Place, Tags, Ways},
         untracked::UntrackedAllowance,
@@ -47,47 +48,43 @@ impl SetRef {
     /// Takes its lock, unless another CPU has it.
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        let word = self.word();
-        let seen = word.load();
-        seen & SetState::LOCK == 0 && word.compare_exchange(seen, seen | SetState::LOCK) == seen
+        self.set_lock().try_take()
     }
 
     /// Gives it back, if no entry was given away.
     #[inline(always)]
     pub(crate) fn unlock(&self) {
-        self.unlock_as(self.state());
+        self.set_lock().give_back_as(self.state());
     }
 
     /// Gives it back after an entry may have been given away.
     #[inline(always)]
     pub(crate) fn unlock_changed(&self) {
-        self.unlock_as(self.state().renumbered());
+        self.set_lock().give_back_as(self.state().renumbered());
     }
 
-    #[inline(always)]
-    fn unlock_as(&self, state: SetState) {
-        // Nobody else writes it. On x86-64, stores are seen in the order in which they were made, and an atomic
-        // instruction would wait for them.
-        // SAFETY: as in `word`.
-        unsafe { (&raw mut (*self.set).probation.state).write_volatile(state.unlocked().0) };
-    }
-
-    /// Its state.
+    /// Its state. The lock is held.
     #[inline(always)]
     pub(crate) fn state(&self) -> SetState {
-        SetState(self.word().load())
+        self.set_lock().state()
+    }
+
+    /// Its state, before its tags and debt notes are read without the lock.
+    #[inline(always)]
+    pub(crate) fn state_before(&self) -> SetState {
+        self.set_lock().state_before()
     }
 
     #[inline(always)]
-    fn word(&self) -> MapWord {
+    fn set_lock(&self) -> SetLock<MapWord> {
         // SAFETY: the set is a map value that was looked up in this run of the program; an aligned word.
-        unsafe { MapWord::new(&raw mut (*self.set).probation.state) }
+        SetLock(unsafe { MapWord::new(&raw mut (*self.set).probation.state) })
     }
 
     /// Its newcomers. The lock is held.
     #[inline(always)]
     pub(crate) fn probation(&self) -> &Probation {
-        // SAFETY: as in `word`. Who holds the lock alone writes there, but for attempts to take it,
+        // SAFETY: as in `set_lock`. Who holds the lock alone writes there, but for attempts to take it,
         // which change nothing.
         unsafe { &(*self.set).probation }
     }
@@ -111,7 +108,7 @@ impl SetRef {
             (&raw mut (*probation).sources[place][0]).write_volatile(first);
             (&raw mut (*probation).sources[place][1]).write_volatile(second);
         }
-        self.unlock_as(self.state().with(place, until));
+        self.set_lock().give_back_as(self.state().with(place, until));
     }
 
     /// Whether a packet of a source without an entry passes by the [untracked allowance](UntrackedAllowance) of so many in a
@@ -159,14 +156,14 @@ impl SetRef {
     /// Marks a way as that of a source. The lock is held.
     #[inline(always)]
     pub(crate) fn set_tag(&self, way: usize, tag: u8) {
-        // SAFETY: as in `word`; the way is one of the set.
+        // SAFETY: as in `set_lock`; the way is one of the set.
         unsafe { (&raw mut (*self.set).tags[way & (WAYS - 1)]).write_volatile(tag) };
     }
 
     /// The tags of all ways.
     #[inline(always)]
     pub(crate) fn tags(&self) -> Tags {
-        // SAFETY: as in `word`; a set is as aligned as two words are, and its tags are as long.
+        // SAFETY: as in `set_lock`; a set is as aligned as two words are, and its tags are as long.
         Tags(unsafe { (&raw const (*self.set).tags).cast::<[u64; 2]>().read_volatile() })
     }
 
@@ -181,7 +178,7 @@ impl SetRef {
             return Likely::Entry(self.entry(home));
         }
         // Before the tags, so that an entry that is given away since is not overlooked.
-        scratch.state = self.state();
+        scratch.state = self.state_before();
         let tags = self.tags();
         scratch.tags = tags;
         let Some((way, alone)) = tags.first(place.tag) else { return Likely::Nowhere };
@@ -224,7 +221,7 @@ const FEW: u32 = 16;
 extern "C" fn wait_shortly(number: u32) -> u32 {
     let Some(set_ref) = SetRef::of(number, 0) else { return 0 };
     for _ in 0..FEW {
-        set_ref.word().pause();
+        set_ref.set_lock().0.pause();
         if set_ref.try_lock() {
             return 1;
         }
@@ -267,7 +264,7 @@ impl SetRef {
     /// The tag of a way; 0 when it is free.
     #[inline(always)]
     pub(crate) fn tag(&self, way: usize) -> u8 {
-        // SAFETY: as in `word`; the way is one of the set.
+        // SAFETY: as in `set_lock`; the way is one of the set.
         unsafe { (&raw const (*self.set).tags[way & (WAYS - 1)]).read_volatile() }
     }
 

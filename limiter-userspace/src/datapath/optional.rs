@@ -2,6 +2,10 @@
 //!
 //! The programs find each of them by an array of one map. A map that was made stays, also if the next policy does not need
 //! it: what it knows of sources holds if a later one does.
+//!
+//! **What happens before what.** The kernel initializes a map before it puts it into the array, with a barrier in between. A
+//! program loads the address of the map from the array and finds all else through that address, so it sees an
+//! initialized map or none. The map is put there before the epoch that needs it is stored.
 
 use std::{os::fd::AsFd as _, sync::Arc};
 

@@ -41,6 +41,10 @@ impl Word for Still {
         self.word
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.word
+    }
+
     fn compare_exchange(&self, _: u64, _: u64) -> u64 {
         self.word
     }

@@ -101,6 +101,10 @@ impl Word for Control {
         self.0
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.0
+    }
+
     fn compare_exchange(&self, _: u64, _: u64) -> u64 {
         self.0
     }

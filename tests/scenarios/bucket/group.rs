@@ -54,6 +54,10 @@ impl Word for Shared<'_> {
         self.word.get()
     }
 
+    fn load_acquire(&self) -> u64 {
+        self.word.get()
+    }
+
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         match self.race.get() {
             Race::None => {}
