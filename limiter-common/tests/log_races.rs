@@ -10,13 +10,14 @@ use limiter_common::{
         sliding_log::{Event, SlidingLog},
     },
     base::{slots::Slots, word::Word},
+    table::set::retire_by,
 };
 use loom::{
     sync::{
         Arc,
         atomic::{
             AtomicU64,
-            Ordering::{Acquire, Relaxed},
+            Ordering::{Acquire, Relaxed, SeqCst},
         },
     },
     thread,
@@ -57,7 +58,8 @@ impl Slots for State {
     }
 
     fn store(&self, place: usize, word: u64) {
-        self.slots[place].store(word, Relaxed);
+        // By an exchange without order: of two stores that meet, loom lets a load find either one for ever.
+        let _: u64 = self.slots[place].swap(word, Relaxed);
     }
 
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
@@ -241,5 +243,102 @@ fn race_with_refund(limit: u64, before: u64) {
 fn an_event_that_is_taken_back_is_gone_and_no_other_is() {
     for (limit, before) in [(1, 0), (2, 0), (2, 1), (3, 1)] {
         check(2, move || race_with_refund(limit, before));
+    }
+}
+
+/// A log with the word that says whose it is.
+struct Owned {
+    state: State,
+    binding: AtomicU64,
+}
+
+/// The control word, for a key that found this binding.
+struct Bound<'a> {
+    owned: &'a Owned,
+    binding: u64,
+}
+
+impl Word for Bound<'_> {
+    fn load(&self) -> u64 {
+        Word::load(&self.owned.state)
+    }
+
+    fn load_acquire(&self) -> u64 {
+        Word::load_acquire(&self.owned.state)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        Word::compare_exchange(&self.owned.state, current, new)
+    }
+
+    fn bound(&self) -> bool {
+        self.owned.binding.load(Acquire) == self.binding
+    }
+}
+
+/// The bindings of a key, while its entry changes hands, and of the key that gets it.
+const OWNER: u64 = 1;
+const LOCKED: u64 = 2;
+const HEIR: u64 = 3;
+
+impl Owned {
+    fn admit(&self, log: SlidingLog, binding: u64, now: u64) -> Result<Option<Event>, Refusal> {
+        let control = Bound { owned: self, binding };
+        let look = log.look(&control, &self.state, now)?;
+        Ok(log.attempt(&control, &self.state, look, now))
+    }
+
+    /// Gives it to another key, in the order of the kernel half: binding, word, slots, binding.
+    fn give(&self, log: SlidingLog, may_owe: bool, now: u64) -> bool {
+        self.binding.swap(LOCKED, SeqCst);
+        if !retire_by(&self.state, may_owe, |word| log.owes(word, now)) {
+            self.binding.swap(OWNER, SeqCst);
+            return false;
+        }
+        for place in 0..SHARED {
+            let slot = Slots::load(&self.state, place);
+            Slots::compare_exchange(&self.state, place, slot, SlidingLog::emptied(slot));
+        }
+        self.binding.swap(HEIR, SeqCst);
+        true
+    }
+}
+
+/// A log of `before` events changes hands while its key is charged one more: the event is the key's and keeps the log, or the
+/// log is the other key's, which may find that one event in it, and no slot that is never written.
+#[test]
+fn a_log_that_changes_hands_is_never_left_unwritten() {
+    for (before, may_owe) in [(0, false), (1, false), (1, true), (2, true)] {
+        check(3, move || {
+            let log = SlidingLog::new(2, WINDOW).unwrap();
+            let state = Arc::try_unwrap(State::new()).ok().unwrap();
+            let owned = Arc::new(Owned { state, binding: AtomicU64::new(OWNER) });
+            for _ in 0..before {
+                assert!(owned.state.admit(log, NOW).is_ok());
+            }
+            let later = NOW + WINDOW;
+            let packet = thread::spawn({
+                let owned = Arc::clone(&owned);
+                move || owned.admit(log, OWNER, later)
+            });
+            let given = owned.give(log, may_owe, later);
+            let admitted = matches!(packet.join().unwrap(), Ok(Some(_)));
+            if !given {
+                assert!(admitted, "nobody else can have kept it");
+                return;
+            }
+            // An event that was admitted before is gone with its key, but for one that was written after the slots were
+            // emptied.
+            let strays = logged(&owned.state).len();
+            assert!(strays <= usize::from(admitted && may_owe), "{strays} strays");
+            for number in 0..2 - strays as u64 {
+                let event = owned.admit(log, HEIR, later + number);
+                assert!(
+                    matches!(event, Ok(Some(_))),
+                    "{number} of {before}, {may_owe}, {admitted}, {strays}: {event:?}"
+                );
+            }
+            assert_eq!(owned.admit(log, HEIR, later + 9), Err(Refusal::Exceed));
+        });
     }
 }

@@ -50,6 +50,7 @@ mod table_room;
 mod ticks;
 mod together;
 mod untracked;
+mod wide;
 
 use std::{env, fmt, net::IpAddr, thread};
 

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use aya::{
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray},
+    maps::{Array, Map, MapData, MapError, PerCpuArray},
     programs::{ProgramInfo, loaded_programs},
 };
 use limiter_common::{
@@ -24,7 +24,7 @@ use limiter_common::{
         counters::{Counters, LimitTally, SlotCounters},
         interface::Interface,
         layout::{map, shared},
-        state::{Bucket, WideState},
+        state::{Bucket, SLOTS},
         table::{Debts, JiffyClock, Set, Source, WAYS},
     },
     base::{address::Address, tally::Tally},
@@ -43,6 +43,7 @@ pub use limiter_userspace::datapath::{program::Clock, sizes::Sizes};
 use limiter_userspace::{
     datapath::{
         bpffs::Pins,
+        buckets::WideBucket,
         events::Listener,
         exchange::{self, Exchanged},
         instance::{Attached, Instance},
@@ -68,6 +69,15 @@ use crate::{
 /// Table sizes for some thousand sources and connections.
 pub const SMALL: Sizes =
     Sizes { sources: 1 << 14, buckets: 1 << 14, wide_states: 1 << 11, overrides: 64 };
+
+/// A wide state, as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wide {
+    /// The control word of a log, or the stamp of a list of connections.
+    pub word: u64,
+    /// The slots.
+    pub slots: [u64; SLOTS],
+}
 
 /// How long the kernel may take to free a program without references.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -549,11 +559,13 @@ impl Loaded {
     ///
     /// # Errors
     /// Fails if a system call fails.
-    pub fn wide_states(&self) -> Result<Vec<(BucketKey, WideState)>> {
-        let Some(map) = self.memory.find(map::WIDE_STATE)? else { return Ok(Vec::new()) };
-        let states: HashMap<MapData, BucketKey, WideState> =
-            HashMap::try_from(Map::from_map_data(map)?)?;
-        states.iter().collect::<Result<_, _>>().context("cannot read the wide states")
+    pub fn wide_states(&self) -> Result<Vec<(BucketKey, Wide)>> {
+        let mut states = Vec::new();
+        self.maps().each_wide(|it| {
+            let WideBucket { bucket, state } = it;
+            states.push((bucket.key, Wide { word: bucket.word, slots: state.slots }));
+        })?;
+        Ok(states)
     }
 
     /// Loads a dispatcher for another slot of the same instance, as if a second interface were attached.

@@ -35,7 +35,7 @@ pub const SHARED: [(&str, u32); 23] = [
     (map::JIFFY_CLOCK, 1),
     (map::TEST_CLOCK, 1),
     (map::SHARED_SOURCES, 1),
-    (map::WIDE_STATE, 1),
+    (map::WIDE_STATE, 2),
     (map::ENDINGS, 1),
     (map::SYN_DEDUP, 2),
     (map::REFUSED_SYNS, 1),
@@ -98,8 +98,10 @@ pub struct Description {
     pub shared: [u32; 24],
     /// Entries that [`map::WIDE_STATE`] is made with when a policy first needs it; 0 if it was made with all the others.
     pub wide_states: u32,
+    /// Sets of wide states behind those of buckets; 0 if [`map::WIDE_STATE`] is a hash map by key.
+    pub wide_sets: u32,
     /// 0.
-    pub reserved: [u32; 19],
+    pub reserved: [u32; 18],
 }
 
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
@@ -129,7 +131,8 @@ impl Description {
         measure_span: 0,
         shared: [0; 24],
         wide_states: 0,
-        reserved: [0; 19],
+        wide_sets: 0,
+        reserved: [0; 18],
     };
 
     /// The description of this version's layout.
@@ -156,7 +159,8 @@ impl Description {
         measure_span: offset_of!(Measure, span) as u32,
         shared: Self::versions(),
         wide_states: 0,
-        reserved: [0; 19],
+        wide_sets: 0,
+        reserved: [0; 18],
     };
 
     const fn versions() -> [u32; 24] {
@@ -218,14 +222,24 @@ pub struct OldTables {
     pub source_sets: u32,
     /// Sets of buckets.
     pub bucket_sets: u32,
+    /// Sets of wide states.
+    pub wide_sets: u32,
+    /// 0, so that there is no padding.
+    pub unused: u32,
     /// Their description.
     pub layout: Description,
 }
 
 impl OldTables {
     /// No tables.
-    pub const NONE: Self =
-        Self { seed: Seed([0; 4]), source_sets: 0, bucket_sets: 0, layout: Description::NONE };
+    pub const NONE: Self = Self {
+        seed: Seed([0; 4]),
+        source_sets: 0,
+        bucket_sets: 0,
+        wide_sets: 0,
+        unused: 0,
+        layout: Description::NONE,
+    };
 }
 
 /// Kinds of entries that `limiter_carry` carries over, and how many it takes in one run.

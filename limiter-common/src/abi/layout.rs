@@ -42,7 +42,7 @@ pub mod map {
     /// limits, its low half first.
     pub const DESTINATIONS: &str = "DESTINATIONS";
     /// Array of [`Set`](crate::abi::table::Set): whose the entries of [`SOURCES`] are, and after those, whose the entries of
-    /// [`BUCKETS`] are.
+    /// [`BUCKETS`] are: first of limits whose state is a word, then of those with a [`WIDE_STATE`].
     pub const SETS: &str = "SETS";
     /// Array of [`Debts`](crate::abi::table::Debts), of each set.
     pub const DEBTS: &str = "DEBTS";
@@ -55,7 +55,8 @@ pub mod map {
     pub const BUCKETS: &str = "BUCKETS";
     /// Array of [`Measure`](crate::algorithm::meter::Measure): what the words of [`BUCKETS`] are measured in.
     pub const MEASURES: &str = "MEASURES";
-    /// LRU hash of [`WideState`](crate::abi::state::WideState) by [`BucketKey`](crate::policy::limit::BucketKey).
+    /// Array of [`WideState`](crate::abi::state::WideState): of the entries of [`BUCKETS`] from
+    /// [`first_wide`](crate::abi::policy::Settings::first_wide) on, the shared ones included.
     pub const WIDE_STATE: &str = "WIDE_STATE";
     /// Array of one map: [`WIDE_STATE`], if it was made.
     pub const WIDE_STATE_REF: &str = "WIDE_STATE_REF";
@@ -140,6 +141,8 @@ pub mod old_map {
     pub const BUCKETS: &str = "OLD_BUCKETS";
     /// See [`map::MEASURES`](crate::abi::layout::map::MEASURES).
     pub const MEASURES: &str = "OLD_MEASURES";
+    /// See [`map::WIDE_STATE`](crate::abi::layout::map::WIDE_STATE).
+    pub const WIDE_STATE: &str = "OLD_WIDE_STATE";
 }
 
 /// Constants of the object file that the loader sets.
@@ -235,7 +238,7 @@ const _: () = {
     assert!(size_of::<Offence>() == 40);
     assert!(size_of::<crate::memory::refused_syn::RefusedSyn>() == 32);
     assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
-    assert!(size_of::<WideState>() == 1032);
+    assert!(size_of::<WideState>() == 1024);
     assert!(
         SLOTS == crate::algorithm::sliding_log::SlidingLog::MOST
             && SLOTS == crate::algorithm::concurrent::Concurrent::MOST

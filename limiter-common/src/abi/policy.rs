@@ -1,6 +1,7 @@
 //! What holds under a policy, as packets read it.
 
 use crate::{
+    abi::table::WAYS,
     algorithm::gcra::Gcra,
     base::{address::Mask, seed::Seed},
     packet::reason::Reason,
@@ -75,11 +76,13 @@ pub struct Settings {
     pub sets: u32,
     /// Sets of buckets.
     pub bucket_sets: u32,
+    /// Sets of wide states.
+    pub wide_sets: u32,
     /// The parts of the keys of the limits in [`Settings::by_rest`] that the source does not tell: the
     /// [rest](crate::policy::rest::Rest) of the key. [`Key::SOURCE`] is the second half of an IPv6 address.
     pub rest: Key,
     /// 0, so that what follows is aligned.
-    pub unused: [u32; 2],
+    pub unused: u32,
     /// By what connections, datagrams and the rest of keys are hashed.
     pub seed: Seed,
     /// By what sources and keys are hashed to their [places](crate::table::set::Place). Another one takes another table.
@@ -124,6 +127,18 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The number of the first entry of a wide state in [`map::BUCKETS`](crate::abi::layout::map::BUCKETS).
+    #[inline(always)]
+    pub const fn first_wide(&self) -> u32 {
+        self.bucket_sets * WAYS as u32
+    }
+
+    /// The number of the first shared bucket there.
+    #[inline(always)]
+    pub const fn first_shared(&self) -> u32 {
+        (self.bucket_sets + self.wide_sets) * WAYS as u32
+    }
+
     /// The places of inline limits, as bits, whose limits were there under an epoch in the past, which was
     /// never taken back.
     #[inline(always)]

@@ -54,25 +54,25 @@ impl Offence {
 pub struct Bucket {
     /// See [`Binding`](crate::algorithm::binding::Binding); of the number of the meter instead of a profile.
     pub binding: u64,
-    /// The word.
+    /// The word. Of a key with a [`WideState`], the control word of its
+    /// [`SlidingLog`](crate::algorithm::sliding_log::SlidingLog), or the [stamp](crate::algorithm::concurrent::Concurrent::stamp)
+    /// of its connections.
     pub word: u64,
     /// Whose it is. It changes only after the binding, which is locked until it is changed.
     pub key: BucketKey,
 }
 
-/// The state of a limit that takes more than a word, for one key; all zero at first.
+/// What the state of a limit that takes more than a word has beside its [`Bucket`], for one key; all zero at first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideState {
-    /// The control word of a [`SlidingLog`](crate::algorithm::sliding_log::SlidingLog).
-    pub control: u64,
     /// The slots of a [`SlidingLog`](crate::algorithm::sliding_log::SlidingLog) or of [`Concurrent`](crate::algorithm::concurrent::Concurrent).
     pub slots: [u64; SLOTS],
 }
 
 impl WideState {
     /// One that nothing is written in.
-    pub const NEW: Self = Self { control: 0, slots: [0; SLOTS] };
+    pub const NEW: Self = Self { slots: [0; SLOTS] };
 }
 
 impl Default for WideState {

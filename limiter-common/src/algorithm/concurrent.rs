@@ -30,8 +30,9 @@ use crate::{
         gcra::Gcra,
         near,
         policer::{Refusal, TRIES},
+        sliding_log::SlidingLog,
     },
-    base::slots::Slots,
+    base::{slots::Slots, word::Word},
     packet::headers::Anomaly,
 };
 
@@ -236,6 +237,26 @@ impl Concurrent {
         look.seen == look.next && !look.claims
             || slots.compare_exchange(look.place, look.seen, look.next) == look.seen
     }
+
+    /// Notes in the word of a key that a packet of it is to be charged at `now` (nanoseconds), before that is done: the key
+    /// owes for [`longest`](Self::longest) after the stamp. It is moved when it is older than an eighth of the silence.
+    /// `false` if another CPU moved it, or the word is not the key's any more.
+    #[inline(always)]
+    pub fn stamp(&self, word: &impl Word, now: u64) -> bool {
+        let (seen, time) = (word.load(), SlidingLog::begun_at(now));
+        let fresh = SlidingLog { limit: 0, window: (self.idle >> 3) + 1 };
+        word.bound() && (fresh.owes(seen, now) != 0 || word.compare_exchange(seen, time) == seen)
+    }
+
+    /// How long after its [stamp](Self::stamp) a key has a connection at most, in nanoseconds: the stamp may be as old as
+    /// that says, and a connection [loses its place](self) by a bit more than its silence.
+    #[inline(always)]
+    pub const fn longest(&self) -> u64 {
+        self.idle + (self.idle >> 2) + (Self::MARGIN << 24)
+    }
+
+    /// Ticks that [`longest`](Self::longest) has beyond what it is rounded from.
+    const MARGIN: u64 = 5;
 
     /// Whether a packet that was just charged at `now` (nanoseconds) stays so; if not, nothing of it is
     /// left, and it is to be looked at anew.

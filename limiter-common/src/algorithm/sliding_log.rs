@@ -170,6 +170,37 @@ impl SlidingLog {
         }
     }
 
+    /// How long after `now` the last event is in the window, in nanoseconds; 0 if the log is as good as a new one. It takes
+    /// the control word alone. An event that is still to come counts as one of now.
+    #[inline(always)]
+    pub const fn owes(&self, control: u64, now: u64) -> u64 {
+        let last = control & Self::TIME;
+        let age = now.wrapping_sub(last) & Self::TIME;
+        let age = if age < Self::FUTURE { age } else { 0 };
+        if last == 0 { 0 } else { self.window.saturating_sub(age) }
+    }
+
+    /// Whether no event but the last one is in the window that ends at `now` (nanoseconds), and that one is written. Not for
+    /// the packet path.
+    #[inline(always)]
+    pub fn is_single(&self, control: u64, slots: &impl Slots, now: u64) -> bool {
+        let number = Self::number(control);
+        let [last, before] = [1, 2].map(|ago| Self::written(slots, number.wrapping_sub(ago)));
+        last.is_ok() && before.is_ok_and(|time| time == 0 || self.expired(time, now & Self::TIME))
+    }
+
+    /// The time of `now` (nanoseconds), as control words have it.
+    #[inline(always)]
+    pub const fn begun_at(now: u64) -> u64 {
+        if now & Self::TIME == 0 { 1 } else { now & Self::TIME }
+    }
+
+    /// What a slot of a log holds that another key goes on with, given what was there: no event, and the same lap.
+    #[inline(always)]
+    pub const fn emptied(slot: u64) -> u64 {
+        slot & !Self::TIME
+    }
+
     /// Writes the event that this CPU has claimed.
     #[inline(always)]
     fn write(&self, slots: &impl Slots, look: Look, now: u64) -> u64 {

@@ -35,6 +35,12 @@ impl BoundWord {
     pub(crate) const unsafe fn new(word: *mut u64, binding: *const u64, bound: Binding) -> Self {
         Self { word, binding, bound }
     }
+
+    /// The same word, of which no binding is asked.
+    #[inline(always)]
+    pub(crate) const fn unbound(&self) -> MapWord {
+        MapWord(self.word)
+    }
 }
 
 impl Word for BoundWord {

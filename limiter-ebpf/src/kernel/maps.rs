@@ -4,8 +4,8 @@
 
 use aya_ebpf::{
     Global,
-    bindings::BPF_F_MMAPABLE,
-    btf_maps::{ArrayOfMaps, LpmTrie, LruHashMap},
+    bindings::{BPF_F_INNER_MAP, BPF_F_MMAPABLE},
+    btf_maps::{self, ArrayOfMaps, LpmTrie, LruHashMap},
     macros::{btf_map, map},
     maps::{Array, PerCpuArray, ProgramArray, RingBuf},
 };
@@ -23,7 +23,7 @@ use limiter_common::{
     memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
-        limit::{BucketKey, INTERFACES, LIMITS as LIMIT_COUNT, Limit},
+        limit::{INTERFACES, LIMITS as LIMIT_COUNT, Limit},
         matching::offset,
     },
 };
@@ -73,8 +73,12 @@ pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAP
 #[map]
 pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
+/// Found as those are. The flag lets it have any size.
 #[btf_map]
-pub(crate) static WIDE_STATE_REF: Optional<BucketKey, WideState> = ArrayOfMaps::new();
+pub(crate) static WIDE_STATE_REF: ArrayOfMaps<
+    btf_maps::Array<WideState, 1, { BPF_F_INNER_MAP as usize }>,
+    1,
+> = ArrayOfMaps::new();
 
 /// LRU, because a connection that is over may be needed by several wide states.
 #[btf_map]
@@ -172,6 +176,9 @@ pub(crate) static OLD_BUCKETS: Array<Bucket> = Array::with_max_entries(1, 0);
 
 #[map]
 pub(crate) static OLD_MEASURES: Array<Measure> = Array::with_max_entries(1, 0);
+
+#[map]
+pub(crate) static OLD_WIDE_STATE: Array<WideState> = Array::with_max_entries(1, 0);
 
 /// See `limiter_common::abi::layout::global::OLD_TABLES`. It is read field by field.
 #[unsafe(no_mangle)]

@@ -7,7 +7,9 @@ use limiter_common::{
         policy::{Profile, Settings},
         state::OffenceKey,
     },
-    algorithm::{binding::Binding, concurrent, gcra::Gcra, policer::Look, time::Time},
+    algorithm::{
+        binding::Binding, concurrent, gcra::Gcra, meter::Meter, policer::Look, time::Time,
+    },
     base::address::{Address, Mask},
     memory::{cache::Cached, ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
     packet::headers::Packet,
@@ -171,8 +173,15 @@ pub(crate) struct Keyed {
     /// The way that one may be given which has none, and the number of the entry of the first way of its set.
     pub(crate) room: Room,
     pub(crate) first: u32,
+    /// Of the bucket of the way that was asked last whether it may be given away: its word, 1 if it has a wide state, and the
+    /// number of its meter.
+    pub(crate) idle: u64,
+    pub(crate) usage_wide: u32,
+    pub(crate) usage_meter: u32,
     /// What the old table knows of the key that is given an entry, while state is carried over from there.
     pub(crate) recalled: Recalled,
+    /// The number of its wide state there, plus 1; 0 if it has none.
+    pub(crate) recalled_wide: u32,
 }
 
 const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
@@ -194,6 +203,14 @@ impl Recalled {
 pub(crate) struct Written {
     pub(crate) event: u64,
     pub(crate) lease: concurrent::Look,
+}
+
+impl Keyed {
+    /// Whether the limit at a place has a wide state.
+    #[inline(always)]
+    pub(crate) fn is_wide(&self, at: usize) -> bool {
+        self.kinds[at] >= Meter::SLIDING_LOG as u32
+    }
 }
 
 impl PacketScratch {

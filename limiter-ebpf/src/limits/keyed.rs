@@ -36,7 +36,7 @@ use crate::{
     },
     policy::active::settings,
     table::{
-        buckets::{self, make_bucket_at, seek_bucket_at},
+        buckets::{self, find_wide_at, make_bucket_at, seek_bucket_at},
         lookup::EntryId,
     },
 };
@@ -52,7 +52,10 @@ pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
             break;
         }
         if WIDE && is_wide(place) {
-            if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
+            if find_wide_at(place) != 0
+                && look_wide_at(place, 0) == FULL
+                && make_room_at(ctx, place) == AGAIN
+            {
                 look_wide_at(place, 1);
             }
         } else if look_bucket_at(place, 0) == STALE {
@@ -74,26 +77,27 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
             continue;
         }
         if WIDE && is_wide(place) {
-            if try_charge_wide_at(place, 0) != DONE {
-                charge_wide_again(place);
+            if is_missing(place) || try_charge_wide_at(place, 0) != DONE {
+                charge_again(place);
             }
             write_lease_down(ctx, place);
         } else if is_missing(place) {
             take_no_slot();
             if make_bucket_at(place, 1) == 0 {
-                charge_bucket_again(place);
+                charge_again(place);
             }
         } else if charge_keyed_at(place, 0) != DONE {
-            charge_bucket_again(place);
+            charge_again(place);
         }
     }
 }
 
-/// Charges the bucket of the limit at a place, which was not there, or stale, or moved by another CPU. It is verified by itself,
-/// as the loop below.
+/// Charges the state of the limit at a place, which was not there, or stale, or moved by another CPU. It is verified by itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_bucket_again(place: u32) -> u32 {
+extern "C" fn charge_again(place: u32) -> u32 {
+    let place = place & (KEYED as u32 - 1);
+    let is_wide = is_wide(place);
     for attempt in 2..=TRIES {
         if is_missing(place) {
             make_bucket_at(place, 0);
@@ -101,19 +105,10 @@ extern "C" fn charge_bucket_again(place: u32) -> u32 {
         // It may have been given away since it was sought.
         seek_bucket_at(place);
         refresh_keyed_at(place);
-        if charge_keyed_at(place, u32::from(attempt == TRIES)) == DONE {
-            break;
-        }
-    }
-    DONE
-}
-
-/// Charges the wide state of the limit at a place, which another CPU moved.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn charge_wide_again(place: u32) -> u32 {
-    for attempt in 2..=TRIES {
-        if try_charge_wide_at(place, u32::from(attempt == TRIES)) == DONE {
+        let last = u32::from(attempt == TRIES);
+        let step =
+            if is_wide { try_charge_wide_at(place, last) } else { charge_keyed_at(place, last) };
+        if step == DONE {
             break;
         }
     }
@@ -185,8 +180,7 @@ extern "C" fn refund_keyed_at(place: u32) -> u32 {
 
 #[inline(always)]
 fn is_wide(place: u32) -> bool {
-    PacketScratch::get()
-        .is_some_and(|scratch| scratch.keyed.kinds[place as usize] >= Meter::SLIDING_LOG as u32)
+    PacketScratch::get().is_some_and(|scratch| scratch.keyed.is_wide(place as usize))
 }
 
 #[inline(always)]
@@ -236,7 +230,7 @@ pub(crate) extern "C" fn prepare_keyed(keyed: u64) -> u32 {
 extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
-    buckets::place(scratch, place);
+    buckets::place(scratch, place, false);
     let scratch = scratch.reread();
     buckets::seek(scratch, place);
     let scratch = scratch.reread();

@@ -11,8 +11,9 @@ use limiter_common::{
     },
     algorithm::{
         binding::Binding,
-        meter::Measure,
+        meter::{Measure, Meter},
         policer::{Policer as _, Refusal},
+        sliding_log::SlidingLog,
     },
     base::word::Word as _,
     policy::limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
@@ -28,9 +29,10 @@ use crate::{
     policy::active,
     table::{
         churn::count,
-        debt::{IDLE, SINGLE},
+        debt::IDLE,
         recall::{carries, recall_bucket},
         set::{LockedSet, SetRef},
+        wide::{Wide, give_wide},
     },
 };
 
@@ -59,7 +61,7 @@ pub(crate) fn seek(scratch: &mut PacketScratch, at: usize) -> u32 {
     let (entry, found) = if key.is_shared() {
         let limit = LIMITS.get(half(epoch, Limit::row(keyed.bits[at])));
         let tally = limit.map_or(0, |limit| limit.tally);
-        let entry = settings.bucket_sets * WAYS as u32 + tally;
+        let entry = settings.first_shared() + tally;
         (entry, if is_of(entry, key) { entry } else { FOREIGN })
     } else {
         let found = find(place, key, settings);
@@ -85,13 +87,35 @@ fn note_binding(keyed: &mut Keyed, at: usize, epoch: u32) {
     }
 }
 
-/// Notes where the entry of the key at a place of the packet is, if it has one.
+/// Notes where the entry of the key at a place of the packet is, if it has one; `wide` says that it has a wide state.
 #[inline(always)]
-pub(crate) fn place(scratch: &mut PacketScratch, at: usize) {
+pub(crate) fn place(scratch: &mut PacketScratch, at: usize, wide: bool) {
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return };
-    let key = &scratch.keyed.keys[at];
-    let place = Place::of_key(key, settings.table_seed, settings.sets, settings.bucket_sets);
-    scratch.keyed.places[at] = place;
+    let (first, sets) = if wide {
+        (settings.sets + settings.bucket_sets, settings.wide_sets)
+    } else {
+        (settings.sets, settings.bucket_sets)
+    };
+    scratch.keyed.places[at] =
+        Place::of_key(&scratch.keyed.keys[at], settings.table_seed, first, sets);
+}
+
+/// Finds the entry of the key at a place of the packet, whose limit has a wide state. Returns 0 if there is none to be looked
+/// at: a packet without a connection is charged to no list of connections.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_wide_at(at: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let number = at;
+    let at = at as usize & (KEYED - 1);
+    if scratch.keyed.kinds[at] != Meter::SLIDING_LOG as u32 && !scratch.packet.has_connection() {
+        scratch.bill.charged |= scratch.keyed.bits[at];
+        return 0;
+    }
+    // What an entry that is made for it owes for.
+    scratch.keyed.looks[at].next = SlidingLog::begun_at(scratch.time.now);
+    place(scratch, at, true);
+    u32::from(seek_bucket_at(number) != NONE)
 }
 
 /// The number of the entry of a key with this place; [`NONE`] if it has none.
@@ -275,7 +299,9 @@ fn share_bucket_at(at: u32) {
         recall(at);
         give_bucket_to(at, 0);
     }
-    look_again_at(at);
+    if !scratch.reread().keyed.is_wide(place) {
+        look_again_at(at);
+    }
     count(table_stats::BUCKETS, |table_stats| table_stats.untracked += 1);
 }
 
@@ -311,7 +337,7 @@ extern "C" fn look_again_at(at: u32) -> u32 {
 #[inline(never)]
 pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
-    let (epoch, now, keyed) = (scratch.binding.epoch(), scratch.time.now, &mut scratch.keyed);
+    let (epoch, keyed) = (scratch.binding.epoch(), &mut scratch.keyed);
     let Some(settings) = active::settings(epoch) else { return 0 };
     let (at, is_shared) =
         (at as usize & (KEYED - 1), keyed.keys[at as usize & (KEYED - 1)].is_shared());
@@ -333,11 +359,17 @@ pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
     }
     // The shared bucket is given away though it owes: its limit is gone.
     let may_owe = keyed.room.owes || is_shared;
+    // It owed nothing with this word, or was nobody's yet.
+    let idle = keyed.idle;
     // SAFETY: map values that were just looked up; their fields are aligned words. The key is as long and as aligned.
     unsafe {
-        if !set::retire_by(&word, may_owe, |word| (*measure).owes(word, now)) {
+        let owes = |word| u64::from((*measure).scale != 0 && word != idle);
+        if !set::retire_by(&word, may_owe, owes) {
             let _: u64 = binding.compare_exchange(taken.0, before);
             return 0;
+        }
+        if scratch.reread().keyed.is_wide(at) {
+            give_wide(entry, at as u32, (*measure).kind());
         }
         let Recalled { word: brought, scale, span } = scratch.reread().keyed.recalled;
         if scale | span != 0 {
@@ -384,15 +416,21 @@ impl Ways for BucketSet {
 
     #[inline(always)]
     fn eviction(&self, way: usize, _: u64) -> Eviction {
-        match bucket_usage_of(way as u32) {
-            IDLE => Eviction::Idle,
-            until => Eviction::Owes(until, until & SINGLE != 0),
+        let way = way as u32;
+        let until = bucket_usage_of(way);
+        if until == IDLE {
+            return Eviction::Idle;
         }
+        find_meter_of(way);
+        // One of them is about the bucket. A branch would double what the verifier follows in each turn of a loop.
+        Eviction::Owes(until, (is_single(way) | holds_one(way)) != 0)
     }
 }
 
-/// Returns until when the bucket of a way owes, in nanoseconds, or [`IDLE`]. [`SINGLE`] is added if it owes no more than
-/// one packet, or to a limit that is gone. The lock of the set is held.
+/// Returns until when the bucket of a way owes, in nanoseconds, or [`IDLE`]. The lock of the set is held.
+///
+/// This and what is asked after it are verified by themselves: together, the verifier would follow each of them for all that
+/// the ones before may find.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn bucket_usage_of(way: u32) -> u64 {
@@ -401,40 +439,80 @@ extern "C" fn bucket_usage_of(way: u32) -> u64 {
     let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr(entry), MEASURES.get(entry)) else {
         return IDLE;
     };
-    let (epoch, now) = (scratch.binding.epoch(), scratch.time.now);
-    // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let (binding, word, limit_id) = unsafe {
-        (
-            Binding((&raw const (*bucket).binding).read_volatile()),
-            (&raw const (*bucket).word).read_volatile(),
-            (&raw const (*bucket).key.limit_id).read_volatile(),
-        )
-    };
+    let now = scratch.time.now;
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let word = unsafe { (&raw const (*bucket).word).read_volatile() };
+    scratch.keyed.idle = word;
     let owes = measure.owes(word, now);
     if owes == 0 {
         return IDLE;
     }
-    let number =
-        if binding.is_under(epoch) { binding.profile() } else { meter_of(limit_id, epoch) };
-    let may_go = match METERS.get(half(epoch, number)) {
-        // Where the rate has changed since, the word cannot be read by this meter.
-        Some(meter) => meter.measure() == *measure && meter.is_single(word, now),
-        None => number == NONE,
-    };
-    (now + owes) & !SINGLE | u64::from(may_go)
+    scratch.keyed.usage_wide = measure.is_wide().into();
+    now + owes
 }
 
-/// The number of the meter of a limit under a policy; [`NONE`] if the limit is gone. A call of it would take too much of the
-/// stack.
-#[inline(always)]
-fn meter_of(limit_id: u32, epoch: u32) -> u32 {
+/// Notes in [`Keyed::usage_meter`] which meter the bucket of a way goes by under the policy of the packet; [`NONE`] if its
+/// limit is gone.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_meter_of(way: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    scratch.keyed.usage_meter = NONE;
+    let Some(bucket) = BUCKETS.get_ptr(scratch.keyed.first + way) else { return 0 };
+    let epoch = scratch.binding.epoch();
+    // SAFETY: a map value that was just looked up; its fields are aligned words.
+    let (binding, limit_id) = unsafe {
+        (
+            Binding((&raw const (*bucket).binding).read_volatile()),
+            (&raw const (*bucket).key.limit_id).read_volatile(),
+        )
+    };
+    if binding.is_under(epoch) {
+        scratch.keyed.usage_meter = binding.profile();
+        return 0;
+    }
     for row in 0..LIMIT_COUNT {
         if let Some(limit) = LIMITS.get(half(epoch, row))
             && limit.bit != 0
             && limit.limit_id == limit_id
         {
-            return limit.meter;
+            scratch.keyed.usage_meter = limit.meter;
+            break;
         }
     }
-    NONE
+    0
+}
+
+/// Returns 1 if the bucket of a way has no wide state and owes no more than one packet, or to a limit that is gone.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn is_single(way: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    if scratch.keyed.usage_wide != 0 {
+        return 0;
+    }
+    let (entry, now) = (scratch.keyed.first + way, scratch.time.now);
+    let number = half(scratch.binding.epoch(), scratch.keyed.usage_meter);
+    let Some(meter) = METERS.get(number) else { return 1 };
+    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr(entry), MEASURES.get(entry)) else {
+        return 0;
+    };
+    // SAFETY: as in `bucket_usage_of`.
+    let word = unsafe { (&raw const (*bucket).word).read_volatile() };
+    // Where the rate has changed since, the word cannot be read by this meter.
+    u32::from(meter.measure() == *measure && meter.is_single(word, now))
+}
+
+/// Returns 1 if a way has a wide state with no more than one event, or connection, or that of a limit that is gone.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn holds_one(way: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    if scratch.keyed.usage_wide == 0 {
+        return 0;
+    }
+    let epoch = scratch.binding.epoch();
+    let Some(meter) = METERS.get(half(epoch, scratch.keyed.usage_meter)) else { return 1 };
+    let Some(wide) = Wide::at(epoch, scratch.keyed.first + way, Binding(0)) else { return 0 };
+    wide.holds_one(meter, scratch.reread().time.now).into()
 }

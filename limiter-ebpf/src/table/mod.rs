@@ -12,3 +12,4 @@ pub(crate) mod recall;
 pub(crate) mod record;
 pub(crate) mod set;
 pub mod sweep;
+pub(crate) mod wide;

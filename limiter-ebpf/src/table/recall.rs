@@ -242,13 +242,20 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
     let at = at as usize & (KEYED - 1);
     scratch.keyed.recalled = Recalled::NONE;
+    scratch.keyed.recalled_wide = 0;
     let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
+    let wide_sets = old!(wide_sets);
     let key = &scratch.keyed.keys[at];
     if key.is_shared() {
-        let tally = scratch.keyed.entries[at].wrapping_sub(settings.bucket_sets * WAYS as u32);
-        return copy_bucket(bucket_sets * WAYS as u32 + tally, at as u32);
+        let tally = scratch.keyed.entries[at].wrapping_sub(settings.first_shared());
+        return copy_bucket((bucket_sets + wide_sets) * WAYS as u32 + tally, at as u32);
     }
-    let place = Place::of_key(key, old!(seed), sets, bucket_sets);
+    let (first, number_of_sets) = if scratch.keyed.is_wide(at) {
+        (sets + bucket_sets, wide_sets)
+    } else {
+        (sets, bucket_sets)
+    };
+    let place = Place::of_key(key, old!(seed), first, number_of_sets);
     let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
     for way in 0..WAYS {
         if set.tag(way) == place.tag
@@ -258,6 +265,15 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
         }
     }
     0
+}
+
+/// What the word of an old bucket is measured in.
+#[inline(always)]
+pub(super) fn old_measure(number: u32) -> Measure {
+    OldRef::<Measure>::of(number).map_or(Measure::default(), |measure| Measure {
+        scale: measure.word(old!(layout.measure_scale), 0),
+        span: measure.word(old!(layout.measure_span), 0),
+    })
 }
 
 /// Notes the old bucket `from` if it is that of the key at a place of the packet. Returns 0 if it is not.
@@ -287,6 +303,8 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
         scale: measure.word(old!(layout.measure_scale), 0),
         span: measure.word(old!(layout.measure_span), 0),
     };
+    let first_wide = old!(bucket_sets) * WAYS as u32;
+    scratch.keyed.recalled_wide = (from + 1).saturating_sub(first_wide);
     1
 }
 

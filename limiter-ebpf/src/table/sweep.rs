@@ -31,7 +31,9 @@ use crate::{
         evict::find_or_insert,
         insert::find_time,
         lookup::EntryId,
-        recall::{OldRef, carries, merge_limit, old, old_owes, recall_bucket, take_key},
+        recall::{
+            OldRef, carries, merge_limit, old, old_measure, old_owes, recall_bucket, take_key,
+        },
         set::SetRef,
     },
 };
@@ -132,8 +134,8 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn carry_old_bucket(number: u32) -> u32 {
-    let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
-    let own = bucket_sets * WAYS as u32;
+    let sets = old!(source_sets);
+    let own = (old!(bucket_sets) + old!(wide_sets)) * WAYS as u32;
     if !carries() || number < own && !is_used(number, sets) {
         return 0;
     }
@@ -154,7 +156,9 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
     let keyed = PacketScratch::hide_provenance(&mut scratch.keyed);
     // No meter is known here. The bucket's own measure tells what it owes.
     (keyed.bits[0], keyed.meters[0]) = (0, 0);
-    keyed.entries[0] = policy.settings.bucket_sets * WAYS as u32 + number.wrapping_sub(own);
+    keyed.entries[0] = policy.settings.first_shared() + number.wrapping_sub(own);
+    // The kind tells in which sets the key is looked for.
+    keyed.kinds[0] = old_measure(number).kind() as u32;
     escape(scratch);
     recall_bucket(0);
     let scratch = scratch.reread();
@@ -183,7 +187,8 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         return if give_bucket_to(0, 0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
     }
     if let Some(scratch) = PacketScratch::get() {
-        place(scratch, 0);
+        let is_wide = scratch.keyed.is_wide(0);
+        place(scratch, 0, is_wide);
     }
     let set = |scratch: &mut PacketScratch| scratch.keyed.places[0].set;
     let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
@@ -216,6 +221,10 @@ fn merge_bucket() -> Batch {
     // SAFETY: a map value that was just looked up; an aligned word.
     let cell = unsafe { MapWord::new(&raw mut (*bucket).word) };
     let (seen, now) = (cell.load(), scratch.time().now);
+    // A wide state is as it was when the key came for it. What another CPU charged to the old one since is lost.
+    if measured.is_wide() {
+        return Batch::CARRIED;
+    }
     if *measure != measured || measured.owes(seen, now) >= measured.owes(recalled.word, now) {
         return Batch::CARRIED;
     }

@@ -11,6 +11,7 @@
 //! store, both tables stay, and some interfaces may run the old program. The next process that may attach goes on from step 2.
 
 mod make;
+mod wide;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
 
@@ -71,6 +72,8 @@ struct Old {
     from: CarryFrom,
     layout: Description,
     sizes: Sizes,
+    /// Whether there were wide states when they were looked up.
+    has_wide: bool,
 }
 
 impl Old {
@@ -91,10 +94,13 @@ impl Old {
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),
+            wide_sets: layout.wide_sets,
+            unused: 0,
             seed: StoredPolicy::of_any_layout(pins)?.held.table_seed(),
             layout,
         };
-        Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes })
+        let has_wide = pinned(pins, map::WIDE_STATE)?.is_some();
+        Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes, has_wide })
     }
 
     /// The value of the head.
@@ -134,9 +140,11 @@ pub(super) fn exchange(
     match make::prepare(&old, &new, sizes, clock)
         .and_then(|made| put_in_use(pins, &old, &new, seed, made))
     {
-        Ok((started, anew)) => {
+        Ok((started, before)) => {
             let from = (old.layout.standing() == Standing::Older).then_some(old.layout.layout);
-            Ok(Exchanged { from, anew, ..finish(&new, &old.from, started, clock)? })
+            let swept = finish(&new, &old.from, started, clock)?;
+            let (buckets, lost) = (before.buckets + swept.buckets, before.lost + swept.lost);
+            Ok(Exchanged { from, anew: before.anew, buckets, lost, ..swept })
         }
         Err(error) => {
             // Maps that a link may run on stay. The next process that may attach goes on.
@@ -155,12 +163,13 @@ fn put_in_use(
     new: &Pins,
     seed: Option<Seed>,
     made: make::Made,
-) -> Result<(Started, Vec<&'static str>)> {
+) -> Result<(Started, Exchanged)> {
     let make::Made { mut maps, mut programs, carrier, mut anew } = made;
     let Some(_changing) = Lock::take(pins, Right::Change)? else {
         return Err(Error::NoInstance { directory: pins.directory().to_path_buf() });
     };
-    let (monitor, more) = make::restore(old, &mut maps, seed)?;
+    let make::Restored { monitor, anew: more, carried, lost } =
+        make::restore(old, &mut maps, seed)?;
     anew.extend(more);
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let head = maps.raw(map::HEAD)?.fd();
@@ -183,7 +192,8 @@ fn put_in_use(
     if thrown != monitor {
         maps.switch_monitor(thrown != 0)?;
     }
-    Ok((Started { dispatchers: programs.dispatchers, carrier }, anew))
+    let exchanged = Exchanged { anew, buckets: carried, lost, ..Exchanged::default() };
+    Ok((Started { dispatchers: programs.dispatchers, carrier }, exchanged))
 }
 
 /// The dispatchers that links get, with their slots.
@@ -321,7 +331,8 @@ fn sweep(from: &CarryFrom, mut carrier: Program) -> Result<Exchanged> {
     let sources = from.tables.source_sets * WAYS as u32;
     let (owing, without) = all(carried::SOURCES, sources)?;
     all(carried::IDLE, sources)?;
-    let buckets = from.tables.bucket_sets * WAYS as u32 + TALLIES;
+    let key_sets = from.tables.bucket_sets + from.tables.wide_sets;
+    let buckets = key_sets * WAYS as u32 + TALLIES;
     let (buckets, keys_without) = all(carried::BUCKETS, buckets)?;
     Ok(Exchanged { sources: owing, buckets, lost: without + keys_without, ..Exchanged::default() })
 }

@@ -7,7 +7,10 @@
 use std::mem::size_of;
 
 use aya::maps::{MapData, MapType};
-use aya_obj::{Map, generated::bpf_map_type};
+use aya_obj::{
+    Map,
+    generated::{BPF_F_INNER_MAP, bpf_map_type},
+};
 use limiter_common::{
     abi::{
         build::Build,
@@ -24,7 +27,7 @@ use limiter_common::{
     memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
     policy::{
         control::{self, Budgets},
-        limit::{BucketKey, INTERFACES, LIMITS, Limit},
+        limit::{INTERFACES, LIMITS, Limit},
         matching::offset,
     },
     table::untracked::UntrackedAllowance,
@@ -92,10 +95,10 @@ pub(crate) const SHAPES: [Shape; 40] = [
     shape::<[u32; 2], [u8; CHUNK]>(map::DOCUMENT, MapType::Hash, None),
 ];
 
-/// The maps that are made when a policy first needs them.
+/// The maps that are made when a policy first needs them: arrays, which are found by arrays of maps, and LRU hashes.
 pub(super) const OPTIONAL: [Optional; 4] = [
     Optional {
-        shape: shape::<BucketKey, WideState>(map::WIDE_STATE, MapType::LruHash, None),
+        shape: shape::<u32, WideState>(map::WIDE_STATE, MapType::Array, None),
         reference: map::WIDE_STATE_REF,
     },
     Optional {
@@ -130,14 +133,18 @@ pub(crate) fn shape_of(name: &str) -> Option<&'static Shape> {
 }
 
 impl Shape {
-    /// Makes an LRU hash map of this shape.
+    /// Makes an optional map of this shape.
     ///
     /// # Errors
     /// What the system says.
     pub(super) fn create(&self, entries: u32) -> Result<MapData> {
-        let kind = bpf_map_type::BPF_MAP_TYPE_LRU_HASH as u32;
+        // An array of maps takes a hash map of any size, and an array only with this flag.
+        let (kind, flags) = match self.kind {
+            MapType::Array => (bpf_map_type::BPF_MAP_TYPE_ARRAY, BPF_F_INNER_MAP),
+            _ => (bpf_map_type::BPF_MAP_TYPE_LRU_HASH, 0),
+        };
         let (key, value) = (self.key as u32, self.value as u32);
-        let definition = Map::new_from_params(kind, key, value, entries, 0);
+        let definition = Map::new_from_params(kind as u32, key, value, entries, flags);
         MapData::create(definition, self.name, None)
             .map_err(|error| object(format!("make the map {}", self.name), &error))
     }

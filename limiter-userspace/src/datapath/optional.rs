@@ -11,7 +11,7 @@ use std::{os::fd::AsFd as _, sync::Arc};
 
 use aya::maps::{ArrayOfMaps, MapData};
 use limiter_common::{
-    abi::layout::map,
+    abi::layout::{TALLIES, map},
     algorithm::meter::Meter,
     memory::{ending::Ending, refused_syn::RefusedSyn},
 };
@@ -97,7 +97,7 @@ impl Maps {
     fn entries_of(&self, name: &str) -> Result<u32> {
         let sizes = Sizes::of(self)?;
         Ok(match name {
-            map::WIDE_STATE => sizes.wide_states,
+            map::WIDE_STATE => Sizes::whole_sets(sizes.wide_states).saturating_add(TALLIES),
             map::ENDINGS => sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE),
             map::REFUSED_SYNS => RefusedSyn::ENTRIES,
             _ => sizes.buckets,

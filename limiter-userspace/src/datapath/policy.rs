@@ -19,7 +19,7 @@ use limiter_common::{
     abi::{
         counters::LimitTally,
         layout::{CHUNK, LAYOUT_VERSION, map},
-        policy::{Head, Revert, Settings, half},
+        policy::{Head, Revert, half},
     },
     base::seed::Seed,
     policy::limit::Limit as Row,
@@ -177,8 +177,7 @@ impl Maps {
             // The clock says so as long as the time stands there, which is about to change.
             sys::publish_epoch(head.as_fd(), epoch_word(epoch)).map_err(failed)?;
         }
-        let [sets, bucket_sets] = [self.source_sets()?, self.bucket_sets()?];
-        let settings = Settings { sets, bucket_sets, ..tables.settings };
+        let settings = self.with_sets(tables.settings)?;
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)
     }
 

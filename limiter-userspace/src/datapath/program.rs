@@ -275,8 +275,11 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
     let bucket_sets = Set::count(sizes.buckets);
-    let all_sets = sets.saturating_add(bucket_sets);
-    let buckets = Sizes::whole_sets(sizes.buckets).saturating_add(TALLIES);
+    let wide_sets = Set::count(sizes.wide_states);
+    let all_sets = sets.saturating_add(bucket_sets).saturating_add(wide_sets);
+    let buckets = Sizes::whole_sets(sizes.buckets)
+        .saturating_add(Sizes::whole_sets(sizes.wide_states))
+        .saturating_add(TALLIES);
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
     // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
     let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
@@ -308,7 +311,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     }
     let mut layout =
         Array::<MapData, Description>::create(1, 0).map_err(|error| failed(map::LAYOUT, &error))?;
-    let description = Description { wide_states: sizes.wide_states, ..Description::OWN };
+    let description = Description { wide_states: sizes.wide_states, wide_sets, ..Description::OWN };
     layout.set(0, description, 0).map_err(|error| failed(map::LAYOUT, &error))?;
     layout.pin(pins.map(map::LAYOUT)).map_err(|error| failed(map::LAYOUT, &error))?;
     HashMap::<MapData, [u32; 2], [u8; CHUNK]>::create(DOCUMENT_CHUNKS, BPF_F_NO_PREALLOC)
@@ -358,9 +361,13 @@ fn open(
         (old_map::SOURCES, map::SOURCES),
         (old_map::BUCKETS, map::BUCKETS),
         (old_map::MEASURES, map::MEASURES),
+        (old_map::WIDE_STATE, map::WIDE_STATE),
     ] {
-        if let Some(from) = from {
-            loader.map_pin_path(name, from.pins.map(of));
+        let Some(from) = from else { continue };
+        let path = from.pins.map(of);
+        // Of older layouts, it is a hash map; where no policy needed it, there is none.
+        if of != map::WIDE_STATE || from.tables.wide_sets != 0 && exists(&path)? {
+            loader.map_pin_path(name, path);
         }
     }
     #[cfg(feature = "datapath-log")]

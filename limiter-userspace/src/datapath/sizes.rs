@@ -19,7 +19,7 @@ pub struct Sizes {
     /// States by other keys than the source that are tracked at once, in sets of [`WAYS`]: connections, prefixes, pairs.
     /// As many new connections are remembered, where those are counted.
     pub buckets: u32,
-    /// Logs of events and lists of open connections that are kept at once; each takes a kilobyte.
+    /// Logs of events and lists of open connections that are kept at once, in sets of [`WAYS`]; each takes a kilobyte.
     pub wide_states: u32,
     /// Profiles and meters of a policy: distinct combinations of what holds for a source, at most one
     /// for each prefix and one for everybody else.
@@ -65,7 +65,8 @@ impl Sizes {
     ) -> Result<Self> {
         Ok(Self {
             sources: capacity(map::SOURCES)?,
-            buckets: capacity(map::BUCKETS)?.saturating_sub(TALLIES),
+            buckets: capacity(map::BUCKETS)?
+                .saturating_sub(TALLIES + layout.wide_sets.saturating_mul(WAYS as u32)),
             wide_states: match layout.wide_states {
                 0 => capacity(map::WIDE_STATE)?,
                 asked => asked,
@@ -74,7 +75,7 @@ impl Sizes {
         })
     }
 
-    /// The room for sources, or for buckets, that an instance has which is asked for room for so many: whole sets.
+    /// The room for sources, buckets or wide states that an instance has which is asked for room for so many: whole sets.
     pub const fn whole_sets(entries: u32) -> u32 {
         let sets = Set::count(entries);
         sets.saturating_mul(WAYS as u32)
@@ -100,8 +101,8 @@ impl Sizes {
     pub const MOST: u32 = 1 << 26;
 
     /// The least of each size, in the order of [`by_option`](Self::by_option): what the kernel's LRU needs to work, in which
-    /// the wide states are, and offences, of which there are as many as buckets. It keeps up to 128 free
-    /// entries to each CPU, and a map that is hardly larger throws out what was just used. The sources have no less for that.
+    /// are offences, of which there are as many as buckets. It keeps up to 128 free
+    /// entries to each CPU, and a map that is hardly larger throws out what was just used. The others have no less for that.
     fn least(cpus: u32) -> [u32; 4] {
         let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);
         [tracked, tracked, tracked, 1]

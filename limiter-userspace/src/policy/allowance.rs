@@ -142,7 +142,7 @@ impl Allowance {
     }
 
     /// The same algorithm with `times` the rate and the burst. A GCRA keeps its tolerance, which is a time.
-    /// Sliding logs and open connections stay as they are: their keys never share state.
+    /// Sliding logs and open connections come to no more than a log or a list has places for.
     #[must_use]
     pub fn times(self, times: u32) -> Self {
         let many = |count: u64| count.saturating_mul(times.into());
@@ -159,7 +159,13 @@ impl Allowance {
             Self::SlidingWindow { limit, window } => {
                 Self::SlidingWindow { limit: many(limit), window }
             }
-            Self::SlidingLog { .. } | Self::Concurrent { .. } => self,
+            // A log or a list has no more places.
+            Self::SlidingLog { limit, window } => {
+                Self::SlidingLog { limit: many(limit).min(SlidingLog::MOST as u64), window }
+            }
+            Self::Concurrent { limit, idle } => {
+                Self::Concurrent { limit: many(limit).min(Concurrent::MOST as u64), idle }
+            }
         }
     }
 

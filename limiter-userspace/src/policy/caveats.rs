@@ -50,8 +50,8 @@ fn enforces(policy: &Policy, limit: &Limit) -> bool {
     policy.mode != GlobalMode::Monitor && limit.mode == Mode::Enforce && !limit.is_off()
 }
 
-/// Keys of sliding logs and open connections can be washed out: state for new keys replaces that of others.
-/// The caveat is omitted if another enforced limit, whose state stays, is about the same packets.
+/// The table of sliding logs and open connections is small: a flood with more than a packet of each key fills it, and new keys
+/// share one state. The caveat is omitted if another enforced limit, whose state is elsewhere, is about the same packets.
 fn washing(policy: &Policy) -> Option<Caveat> {
     let parts = |key: &Key| key.parts.clone();
     let is_kept = |allowance: &Allowance, key: &Key| {
@@ -79,8 +79,9 @@ fn washing(policy: &Policy) -> Option<Caveat> {
     about(
         policy,
         is_about,
-        "a flood from very many made-up addresses makes it forget what other sources have used",
-        "put a token_bucket with `key: source` or `key: all` beside it, which forgets nothing",
+        "a flood of several packets from each of very many made-up addresses fills the table of its states, and newcomers then \
+         share 128 places at most",
+        "put a token_bucket with `key: source` or `key: all` beside it, or raise --wide-states",
     )
 }
 

@@ -3,7 +3,6 @@
 use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
 use limiter_common::{
-    abi::{layout::map, state::WideState},
     algorithm::meter::Meter,
     base::address::{Address, Mask},
     policy::limit::{BucketKey, Key, Limit},
@@ -88,8 +87,10 @@ pub(super) fn states(
         });
     })?;
     if wanted.values().any(of_wide) {
-        tables.maps.each(map::WIDE_STATE, |key: &BucketKey, kept: &WideState| {
-            find(key, &|it| Some(wide::Copy::of(tables, *kept).fill(&it.meter.1, now)));
+        tables.maps.each_wide(|kept| {
+            find(&kept.bucket.key, &|it| {
+                Some(wide::Copy::of(tables, *kept).fill(&it.meter.1, now))
+            });
         })?;
     }
     keep(&mut found, most);

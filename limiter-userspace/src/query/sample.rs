@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use limiter_common::{
-    abi::{layout::map, state::WideState, table},
+    abi::{layout::map, state::Bucket as BucketState, table},
     algorithm::{binding::Binding, meter::Meter},
     policy::limit::{BucketKey, COLUMNS, Key, Limit},
 };
@@ -166,17 +166,18 @@ impl Inquiry<'_> {
             }
         }
         let mut wide_states = Thinned::new(MOST, now);
-        self.maps.each(map::WIDE_STATE, |key: &BucketKey, state: &WideState| {
-            wide_states.offer(|| (*key, *state));
-        })?;
+        self.maps.each_wide(|kept| wide_states.offer(|| *kept))?;
         sample.wide_states.entries = wide_states.seen();
-        for (key, state) in wide_states.kept() {
+        for kept in wide_states.kept() {
+            let BucketState { key, binding, .. } = &kept.bucket;
             sample.wide_states.sampled += 1;
             let Some((at, limit)) = wanted.get(&key.limit_id) else { continue };
-            let Some(number) = meter_of(tables, limit, key, None)? else { continue };
+            let Some(number) = meter_of(tables, limit, key, Some(Binding(*binding)))? else {
+                continue;
+            };
             let meter = tables.meter(number)?;
             if meter.kind >= Meter::SLIDING_LOG {
-                let fill = wide::Copy::of(tables, *state).fill(&meter, now);
+                let fill = wide::Copy::of(tables, *kept).fill(&meter, now);
                 if limit.key != Key::ALL {
                     sample.limits[*at].spread.add(&fill);
                 }

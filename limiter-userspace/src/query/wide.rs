@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use limiter_common::{
-    abi::{layout::map, state::WideState},
+    abi::state::WideState,
     algorithm::{
         concurrent::{Concurrent, Signal, Table},
         meter::Meter,
@@ -16,24 +16,24 @@ use limiter_common::{
 };
 
 use super::{fill::Fill, tables::Tables};
-use crate::error::Result;
+use crate::{datapath::buckets::WideBucket, error::Result};
 
 /// A wide state that was read. A store to it has no effect.
 pub(super) struct Copy {
+    control: u64,
     state: WideState,
     seed: Seed,
 }
 
 impl Copy {
     /// Wraps a wide state that was read.
-    pub(super) const fn of(tables: &Tables<'_>, state: WideState) -> Self {
-        Self { state, seed: tables.settings.seed }
+    pub(super) const fn of(tables: &Tables<'_>, WideBucket { bucket, state }: WideBucket) -> Self {
+        Self { control: bucket.word, state, seed: tables.settings.seed }
     }
 
     /// Reads the wide state of a key; an empty one if the key has none yet.
     pub(super) fn read(tables: &Tables<'_>, key: &BucketKey) -> Result<Self> {
-        let found: Option<WideState> = tables.maps.entry(map::WIDE_STATE, key)?;
-        Ok(Self::of(tables, found.unwrap_or(WideState::NEW)))
+        Ok(Self::of(tables, tables.maps.wide_bucket(key)?.unwrap_or_default()))
     }
 
     /// Checks a packet against the limit with this meter. Returns why it is refused, if it is.
@@ -44,7 +44,7 @@ impl Copy {
         now: u64,
     ) -> std::result::Result<(), Refusal> {
         if meter.kind == Meter::SLIDING_LOG {
-            return meter.sliding_log().look(&Control(self.state.control), self, now).map(drop);
+            return meter.sliding_log().look(&Control(self.control), self, now).map(drop);
         }
         if !packet.has_connection() {
             return Ok(());
@@ -64,7 +64,7 @@ impl Copy {
 
     /// How much of the limit with this meter is used.
     pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
-        let control = Control(self.state.control);
+        let control = Control(self.control);
         let (most, used, wait, rest) = if meter.kind == Meter::SLIDING_LOG {
             let log = meter.sliding_log();
             let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));

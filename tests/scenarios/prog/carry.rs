@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use limiter_common::{
-    abi::{state::WideState, table::Source},
+    abi::table::Source,
     algorithm::rate::{Rate, SECOND},
     base::address::Address,
     packet::reason::Reason,
@@ -11,7 +11,7 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::{Frame, set_source},
-    program::{Clock, SMALL, Sizes, TestProgram, Verdict},
+    program::{Clock, SMALL, Sizes, TestProgram, Verdict, Wide},
 };
 use limiter_userspace::policy::{
     Builtin, Policy,
@@ -49,7 +49,7 @@ fn words(program: &TestProgram) -> BTreeMap<String, u64> {
     buckets.map(|(key, bucket)| (format!("{key:?}"), bucket.word)).collect()
 }
 
-fn wide(program: &TestProgram) -> Vec<(BucketKey, WideState)> {
+fn wide(program: &TestProgram) -> Vec<(BucketKey, Wide)> {
     let mut states = program.wide_states().unwrap();
     states.sort_by_key(|(key, _)| format!("{key:?}"));
     states

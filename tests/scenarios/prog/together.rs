@@ -1,14 +1,14 @@
 //! Several limits on one packet: the order in which they are checked, and which of them are charged.
 
 use limiter_common::{
-    abi::state::{Bucket as State, WideState},
+    abi::state::Bucket as State,
     algorithm::rate::{Rate, SECOND},
     base::address::Address,
     policy::limit::{BucketKey, INLINE, LIMITS},
 };
 use limiter_tests::{
     packet::{Frame, SYN},
-    program::{TestProgram, Verdict},
+    program::{TestProgram, Verdict, Wide},
 };
 use limiter_userspace::policy::model::{Allowance, KeyPart};
 
@@ -25,7 +25,7 @@ const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 1];
 
 /// The words of the source, and the states by other keys.
-type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, WideState)>);
+type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, Wide)>);
 
 fn words(program: &TestProgram) -> Words {
     let source = program.source(&Address::v4(A)).unwrap().unwrap();

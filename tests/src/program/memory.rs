@@ -79,12 +79,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Opens the map `name` once more; `None` if no policy needed it.
-    pub(super) fn find(&self, name: &str) -> Result<Option<MapData>> {
-        let Some(map) = self.0.get(name) else { return Ok(None) };
-        Ok(Some(MapData::from_id(map.info()?.id())?))
-    }
-
     /// Writes `value` to every element of the array `name`.
     pub(super) fn fill<V: Pod>(&self, name: &str, value: V) -> Result<()> {
         // SAFETY: all bytes of a plain value of this type are initialised, and it outlives the slice.

@@ -201,7 +201,7 @@ impl Attach {
         Sizes {
             sources: Sizes::whole_sets(default.sources),
             buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),
-            wide_states: self.wide_states.unwrap_or(default.wide_states),
+            wide_states: Sizes::whole_sets(self.wide_states.unwrap_or(default.wide_states)),
             overrides: self.overrides.unwrap_or(default.overrides),
         }
     }
@@ -209,12 +209,12 @@ impl Attach {
     /// Gives an instance that runs the sizes that are given, where it has others, and another seed if that is asked for.
     fn exchange(&self, instance: &mut Instance) -> Result<Option<Exchanged>> {
         let running = instance.sizes()?;
-        let [sources, buckets] =
-            [self.sources, self.buckets].map(|asked| asked.map(Sizes::whole_sets));
+        let [sources, buckets, wide_states] = [self.sources, self.buckets, self.wide_states]
+            .map(|asked| asked.map(Sizes::whole_sets));
         let asked = Sizes {
             sources: sources.unwrap_or(running.sources),
             buckets: buckets.unwrap_or(running.buckets),
-            wide_states: self.wide_states.unwrap_or(running.wide_states),
+            wide_states: wide_states.unwrap_or(running.wide_states),
             overrides: self.overrides.unwrap_or(running.overrides),
         };
         if instance.is_fresh() || asked == running && !self.new_seed {

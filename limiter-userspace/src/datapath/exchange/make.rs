@@ -4,18 +4,15 @@ use std::os::fd::AsFd as _;
 
 use aya::{Pod, maps::MapData};
 use limiter_common::{
-    abi::{
-        description::SHARED,
-        layout::map,
-        policy::{Revert, Settings},
-        state::WideState,
-    },
+    abi::{description::SHARED, layout::map, policy::Revert},
     base::seed::Seed,
     memory::ending::Ending,
-    policy::limit::BucketKey,
 };
 
-use super::{Old, Programs, load};
+use super::{
+    Old, Programs, load,
+    wide::{self, Brought},
+};
 use crate::{
     datapath::{
         bpffs::{Pins, sides::word},
@@ -28,7 +25,7 @@ use crate::{
         sys,
     },
     error::{Error, Result},
-    policy::recompile,
+    policy::{Tables, recompile},
 };
 
 /// Maps that are not in use, and the programs for them.
@@ -84,18 +81,29 @@ fn share_optional(old: &Old, maps: &Maps) -> Result<Vec<&'static str>> {
     let mut anew = Vec::new();
     for optional in &OPTIONAL {
         let name = optional.shape.name;
-        let is_wide = [map::WIDE_STATE, map::ENDINGS].contains(&name);
         if pinned(&old.from.pins, name)?.is_none() {
             continue;
         }
         match old.shared(name)? {
-            // `copy_wide` fills it.
-            Some(_) if is_wide && Sizes::of(maps)?.wide_states != old.sizes.wide_states => {
+            // The programs fill it, as they do the buckets, but for what came after they were loaded.
+            Some(_) if name == map::WIDE_STATE => {
+                maps.make(optional)?;
+                if !old.has_wide {
+                    anew.push(name);
+                }
+            }
+            // `copy` fills it.
+            Some(_)
+                if name == map::ENDINGS
+                    && Sizes::of(maps)?.wide_states != old.sizes.wide_states =>
+            {
                 maps.make(optional)?;
             }
             Some(map) => maps.pins.pin(map.fd().as_fd(), &maps.pins.map(name))?,
             // Without it, blocks would end.
             None if name == map::OFFENCES => return Err(missing(name)),
+            // `restore` brings them over.
+            None if name == map::WIDE_STATE && old.has_hash_of_wide()? => {}
             None => anew.push(name),
         }
     }
@@ -117,15 +125,21 @@ impl Old {
     }
 }
 
-/// Writes policy, lists and monitor switch of the old maps into the new ones, and takes the optional maps over. Returns the
-/// switch, and the names of those that begin empty. With a seed, the new tables are hashed by that. The caller holds the lock
-/// to change the policy.
-pub(super) fn restore(
-    old: &Old,
-    maps: &mut Maps,
-    seed: Option<Seed>,
-) -> Result<(u64, Vec<&'static str>)> {
-    let anew = share_optional(old, maps)?;
+/// What was written into the new maps before they are in use.
+pub(super) struct Restored {
+    /// The monitor switch.
+    pub(super) monitor: u64,
+    /// Optional maps that begin empty.
+    pub(super) anew: Vec<&'static str>,
+    /// Wide states of an older layout that are in the new maps, and that found no room there.
+    pub(super) carried: u32,
+    pub(super) lost: u32,
+}
+
+/// Writes policy, lists and monitor switch of the old maps into the new ones, and takes the optional maps over. With a seed,
+/// the new tables are hashed by that. The caller holds the lock to change the policy.
+pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<Restored> {
+    let mut anew = share_optional(old, maps)?;
     let head = old.head()?;
     let epoch = word(&head, 0) as u32;
     let revert = Revert(word(&head, old.layout.head_revert as usize));
@@ -133,18 +147,28 @@ pub(super) fn restore(
     // A policy that waits to be confirmed needs the other half: the policy before, under the next epoch.
     let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
     let mut settings = Vec::new();
+    let (mut carried, mut lost) = (0, 0);
     for epoch in [Some(epoch), next].into_iter().flatten() {
-        settings.push((epoch, restore_half(old, maps, epoch, seed)?));
+        let tables = restore_half(old, maps, epoch, seed)?;
+        if settings.is_empty() && old.has_hash_of_wide()? {
+            match wide::bring(old, maps, &tables)? {
+                Brought::All { carried: of_them, lost: without } => {
+                    (carried, lost) = (of_them, without);
+                }
+                Brought::None => anew.push(map::WIDE_STATE),
+            }
+        }
+        settings.push((epoch, maps.with_sets(tables.settings)?));
     }
-    copy_wide(old, maps)?;
+    copy::<u32, Ending>(old, maps, map::ENDINGS)?;
     let head = maps.raw(map::HEAD)?.fd();
     sys::prepare(head.as_fd(), &settings, revert, monitor)
         .map_err(|error| Error::system("write the settings", error))?;
-    Ok((monitor, anew))
+    Ok(Restored { monitor, anew, carried, lost })
 }
 
-/// Writes the tables and the document of an epoch as the old instance has them. Returns the settings.
-fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> Result<Settings> {
+/// Writes the tables and the document of an epoch as the old instance has them. Returns the tables.
+fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> Result<Tables> {
     let mut document =
         crate::datapath::policy::document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?;
     let mut stored = StoredPolicy::read(&document)?;
@@ -157,17 +181,11 @@ fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> R
     maps.make_for(&tables)?;
     maps.write_tables(&tables, epoch)?;
     maps.write_document(&document, epoch & 1)?;
-    let [sets, bucket_sets] = [maps.source_sets()?, maps.bucket_sets()?];
-    Ok(Settings { sets, bucket_sets, ..tables.settings })
+    Ok(tables)
 }
 
-/// Copies wide states and endings into maps of another size. A change during the copy may be missed.
-fn copy_wide(old: &Old, maps: &Maps) -> Result<()> {
-    copy::<BucketKey, WideState>(old, maps, map::WIDE_STATE)?;
-    copy::<u32, Ending>(old, maps, map::ENDINGS)
-}
-
-/// Copies a hash map, unless old and new are one map, or their values mean something else.
+/// Copies a hash map, unless old and new are one map, or their values mean something else. A change during the copy may be
+/// missed.
 fn copy<K: Pod + Default, V: Pod + Default>(
     old: &Old,
     maps: &Maps,

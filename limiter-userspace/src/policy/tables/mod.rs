@@ -159,8 +159,9 @@ fn compile_rows(
         table_seed: held.table_seed(),
         sets: 0,
         bucket_sets: 0,
+        wide_sets: 0,
         rest,
-        unused: [0; 2],
+        unused: 0,
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
