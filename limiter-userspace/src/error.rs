@@ -444,7 +444,8 @@ impl Error {
                     .to_owned()
             }
             Self::Unfinished { source } => {
-                let again = "`limiter attach IFACE --replace` tries it again; until then both tables take memory";
+                let again = "`limiter attach IFACE --replace` tries it again; until then both tables take memory. If it never can \
+                             be finished, `limiter detach --all` ends both: attach anew then";
                 match source.remedy() {
                     Some(remedy) => format!("{remedy}; {again}"),
                     None => again.to_owned(),

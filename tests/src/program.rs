@@ -376,6 +376,16 @@ impl Loaded {
         self.tables.clock.set(0, now, 0).context("cannot set the clock")
     }
 
+    /// Has the jiffy of a program with [`Clock::Ticking`] begun so many nanoseconds ago, as one that stands still has.
+    ///
+    /// # Errors
+    /// Fails if a map cannot be written.
+    pub fn stand_still(&mut self, length: u64, ago: u64) -> Result<()> {
+        let now = self.tables.clock.get(&0, 0)?;
+        self.tables.ticked.set(0, [now / length, now.saturating_sub(ago)], 0)?;
+        Ok(())
+    }
+
     /// Runs the program on a frame of at least [`SHORTEST`] bytes.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ pub(crate) enum Verdict {
 
 /// The time of a tick of so many nanoseconds, or of the clock where CPUs do not agree.
 fn time(ticked: &JiffyClock<Plain>, length: u64, at: &Moment) -> Time {
-    let agreed = if at.is_busy { Err(at.clock) } else { ticked.sync(at.tick, length, || at.clock) };
+    let agreed = if at.is_busy { Err(at.clock) } else { ticked.sync(at.tick, || at.clock) };
     agreed.map_or_else(Time::exact, |now| Time { now, tick: length })
 }
 
@@ -78,8 +78,7 @@ impl Cpus {
         let burst = gcra.left(0);
         assert!(lease <= MOST_LEASED.min(burst / 64), "{lease} packets of {burst}");
         assert!(lease * cpus as u64 <= burst / 4, "{lease} packets of {burst} on {cpus} CPUs");
-        let ticked =
-            JiffyClock { number: Plain::default(), time: Plain::default(), lag: Plain::default() };
+        let ticked = JiffyClock { number: Plain::default(), time: Plain::default() };
         let slots = vec![Cached::default(); cpus];
         let is_lost = vec![false; cpus];
         Self {

@@ -10,8 +10,16 @@ use limiter_common::{
     algorithm::{
         binding::Binding, concurrent, gcra::Gcra, meter::Meter, policer::Look, time::Time,
     },
-    base::address::{Address, Mask},
-    memory::{cache::Cached, ending::Ending, jiffy::JiffyClock, refused_syn::RefusedSyn},
+    base::{
+        address::{Address, Mask},
+        word::Word as _,
+    },
+    memory::{
+        cache::Cached,
+        ending::Ending,
+        jiffy::{JiffyClock, lag},
+        refused_syn::RefusedSyn,
+    },
     packet::headers::Packet,
     policy::{
         charge::Bill,
@@ -414,23 +422,38 @@ pub(crate) fn coarse_now(scratch: &mut PacketScratch) -> Time {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn sync_clock(tick: u64) -> u64 {
-    let (Some(scratch), Some(ticked), Some(lag)) =
-        (PacketScratch::get(), JIFFY_CLOCK.get_ptr_mut(0), TICK_LAG.get_ptr_mut(0))
-    else {
+    let (Some(scratch), Some(ticked)) = (PacketScratch::get(), JIFFY_CLOCK.get_ptr_mut(0)) else {
         return clock::now();
     };
-    // SAFETY: map values that were just looked up; aligned words.
-    let jiffy_clock = unsafe {
-        let word = |at: usize| MapWord::new((&raw mut (*ticked)[at]).cast());
-        JiffyClock { number: word(0), time: word(1), lag: MapWord::new(lag) }
-    };
-    match jiffy_clock.sync(tick, clock::tick_length(), clock::now) {
+    // SAFETY: a map value that was just looked up; aligned words.
+    let word = |at: usize| unsafe { MapWord::new((&raw mut (*ticked)[at]).cast()) };
+    match (JiffyClock { number: word(0), time: word(1) }).sync(tick, clock::now) {
         Ok(time) => {
             (scratch.tick, scratch.ticked) = (tick, time);
             time
         }
         Err(now) => now,
     }
+}
+
+/// Notes by how much the tick of the kernel is late, if none was later. The [time](PacketScratch::set_time) of the packet is that
+/// of the clock. Packets whose source gets an entry, or another policy, tell of it: to ask each one would take a branch in
+/// all that is verified after it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn note_lag() -> u32 {
+    let (Some(scratch), Some(longest)) = (PacketScratch::get(), TICK_LAG.get_ptr_mut(0)) else {
+        return 0;
+    };
+    let late = lag(scratch.time().now, scratch.by_tick(), clock::tick_length());
+    // SAFETY: a map value that was just looked up; an aligned word.
+    let longest = unsafe { MapWord::new(longest) };
+    let seen = longest.load();
+    // Another CPU that is first notes much the same.
+    if late > seen {
+        let _: u64 = longest.compare_exchange(seen, late);
+    }
+    0
 }
 
 /// The limit that a packet was over, and what comes of that for others of its source.

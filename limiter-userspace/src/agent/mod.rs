@@ -136,14 +136,14 @@ pub fn run(
                 counts.add(&event, unix());
                 writer.emit(event);
             }
+            if let Err(error) = reconciler.check_loader() {
+                manager(&[NotifyState::Stopping]);
+                writer.emit(Event::Stopped);
+                return Err(error);
+            }
             // It does, whatever there was to do: what failed is tried again.
             let status = reconciler.status();
-            let mut state = vec![NotifyState::Ready, NotifyState::Status(&status)];
-            // Without its loader it does not get well by itself: the manager is to start it anew.
-            if reconciler.can_load() {
-                state.push(NotifyState::Watchdog);
-            }
-            manager(&state);
+            manager(&[NotifyState::Ready, NotifyState::Status(&status), NotifyState::Watchdog]);
             match waker.next().await {
                 Wake::Look => reload = false,
                 Wake::Reload => reload = true,

@@ -49,7 +49,6 @@ pub(super) struct Reconciler {
     /// Whether it is to be compared with the one in force, and what for.
     due: Option<Due>,
     waits_for_trial: bool,
-    can_load: bool,
     /// The instance that was there at the last look, by its number.
     instance: Option<u32>,
     /// The links whose programs are of this version, by their numbers.
@@ -89,7 +88,6 @@ impl Reconciler {
             good: None,
             due: None,
             waits_for_trial: false,
-            can_load: true,
             instance: None,
             current: BTreeSet::new(),
             ahead: None,
@@ -121,8 +119,6 @@ impl Reconciler {
         let mut events = Vec::new();
         // Before anything that takes time.
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
-        // Attached interfaces stay limited, and what takes no new program is still done.
-        let has_loader = self.pins.check_loader();
         match Instance::upgrade(&self.pins) {
             Ok(exchanged) => events.extend(exchanged.map(Event::Upgraded)),
             Err(error) => errors.push(error),
@@ -151,8 +147,6 @@ impl Reconciler {
         errors.extend(put.err());
         errors.extend(self.keep_run_time().err());
         errors.extend(self.claim().err());
-        self.can_load = has_loader.is_ok();
-        errors.extend(has_loader.err());
         errors.extend(self.unfinished.take());
         let (wanted, attached) = seen.unwrap_or_else(|error| {
             errors.push(error);
@@ -170,9 +164,12 @@ impl Reconciler {
         self.waits_for_trial
     }
 
-    /// Whether programs could be loaded at the last look, which takes another process.
-    pub(super) const fn can_load(&self) -> bool {
-        self.can_load
+    /// Checks that programs can be loaded, which takes another process.
+    ///
+    /// # Errors
+    /// [`Error::NoLoader`]: an agent that was started anew has another one.
+    pub(super) fn check_loader(&self) -> Result<()> {
+        self.pins.check_loader()
     }
 
     /// How things were at the last look, in a line.

@@ -59,6 +59,15 @@ pub struct Exchanged {
     pub anew: Vec<&'static str>,
 }
 
+impl Exchanged {
+    /// What is to be told of both, where another exchange came before: what that lost is lost.
+    #[must_use]
+    pub fn after(self, before: Self) -> Self {
+        let lost = self.lost.saturating_add(before.lost);
+        Self { from: before.from, lost, anew: [before.anew, self.anew].concat(), ..self }
+    }
+}
+
 /// The tables in use, to load a program that carries their state over.
 ///
 /// # Errors
@@ -205,6 +214,8 @@ struct Programs {
     main: Vec<(bool, Program)>,
     /// Of the links that run none for the arrays of these maps: those of versions before dispatchers.
     dispatchers: Dispatchers,
+    /// Whether other links run one.
+    is_called: bool,
 }
 
 /// What runs with the new maps and the old tables.
@@ -217,13 +228,14 @@ struct Started {
 /// Loads the programs for maps that take the place of others.
 fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
     let mut wanted = KINDS.map(|_| false);
-    let mut dispatchers = Vec::new();
+    let (mut dispatchers, mut is_called) = (Vec::new(), false);
     for (slot, link) in pinned_links(pins)? {
         if link.interface()?.is_none() {
             continue;
         }
         let runs = main_program::runs(pins, slot, &link)?;
         wanted[usize::from(runs.frags)] = true;
+        is_called |= runs.is_dispatcher;
         if !runs.is_dispatcher {
             dispatchers.push((slot, link, Program::load_dispatcher(pins, slot, runs.frags)?));
         }
@@ -235,7 +247,7 @@ fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
             main.push((frags, Program::load_carrying(pins, from, frags, clock)?));
         }
     }
-    Ok(Programs { main, dispatchers })
+    Ok(Programs { main, dispatchers, is_called })
 }
 
 /// How far the new programs were put in use when that failed.
@@ -250,7 +262,7 @@ struct Stopped {
 impl Programs {
     /// Puts the programs in use.
     fn start(&mut self, new: &Pins) -> std::result::Result<(), Stopped> {
-        // Interfaces that call these arrays run a main program from its store on. Before dispatchers, none does.
+        // Interfaces that call these arrays run a main program from its store on.
         let mut is_called = false;
         for (frags, program) in &mut self.main {
             main_program::put(new, program, *frags).map_err(|cause| Stopped {
@@ -258,7 +270,7 @@ impl Programs {
                 is_called,
                 links: 0,
             })?;
-            is_called = self.dispatchers.is_empty();
+            is_called = self.is_called;
         }
         for (links, (_, link, program)) in self.dispatchers.iter_mut().enumerate() {
             match program.with_fd(|fd| link.replace(fd)).flatten() {

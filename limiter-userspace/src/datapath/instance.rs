@@ -304,7 +304,7 @@ impl Instance {
     /// # Errors
     /// What the system says.
     pub fn sizes(&self) -> Result<Sizes> {
-        Sizes::of(&self.maps)
+        self.maps.sizes()
     }
 
     /// Whether it was made just now.

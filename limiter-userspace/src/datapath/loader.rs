@@ -15,12 +15,20 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, socketpair,
+    sockopt::{Timeout, set_socket_timeout},
+};
 
-use self::wire::{Request, answered, ask};
+use self::wire::{Request, Wanted, answered, ask};
+use super::sizes::Sizes;
 use crate::error::{Error, Result};
+
+/// How long a loader may take for an answer: many times as long as the slowest machine verifies a program.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The name of the hidden command that the process runs.
 pub(crate) const COMMAND: &str = "loader";
@@ -44,6 +52,8 @@ impl Loader {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)
             .map_err(|error| failed(error.into()))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
+            .map_err(|error| failed(error.into()))?;
         // This very file, also if another one has its name by now.
         let process = Command::new("/proc/self/exe")
             .arg0("limiter")
@@ -65,12 +75,32 @@ impl Loader {
     /// # Errors
     /// The error of the loader, or [`Error::NoLoader`].
     pub(crate) fn load(&self, request: Request) -> Result<OwnedFd> {
+        self.ask(request)?.ok_or_else(|| Error::Object {
+            action: "have a program loaded by the loader".to_owned(),
+            reason: "it gave none".to_owned(),
+        })
+    }
+
+    /// Has the maps made of an instance, in the second directory or in the first one.
+    ///
+    /// # Errors
+    /// The error of the loader, or [`Error::NoLoader`].
+    pub(crate) fn make_maps(&self, sizes: &Sizes, second: bool) -> Result<()> {
+        self.ask(Request { wanted: Wanted::Maps(*sizes), second }).map(drop)
+    }
+
+    fn ask(&self, request: Request) -> Result<Option<OwnedFd>> {
         let mut process = self.process();
         let socket = self.socket.as_fd();
         match ask(socket, request).and_then(|()| answered(socket)) {
             Ok(Some(answer)) => answer,
             Ok(None) => Err(ended(&mut process)),
             Err(error) if is_end(&error) => Err(ended(&mut process)),
+            // A late answer would be taken for that to the next request.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _: io::Result<()> = process.kill();
+                Err(ended(&mut process))
+            }
             Err(error) => Err(Error::system("have a program loaded by the loader", error)),
         }
     }
@@ -93,7 +123,7 @@ impl Loader {
 }
 
 /// Whether a system call says that the other end is closed.
-fn is_end(error: &io::Error) -> bool {
+pub(super) fn is_end(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 

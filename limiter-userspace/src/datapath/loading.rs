@@ -1,13 +1,16 @@
 //! What the loader of an agent does: it loads the programs that the agent asks for, one after the other.
 
-use std::{io, os::fd::BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use super::{
     bpffs::Pins,
     exchange::carry_from,
-    loader::wire::{Request, Wanted, answer, next},
+    loader::{
+        is_end,
+        wire::{Request, Wanted, answer, next},
+    },
     maps::Maps,
-    program::{Clock, Program},
+    program::{Clock, Program, create_maps},
     sys,
 };
 use crate::error::{Error, Result};
@@ -18,34 +21,47 @@ use crate::error::{Error, Result};
 /// What the system says of the socket.
 pub(crate) fn serve(pins: &Pins, socket: BorrowedFd<'_>) -> Result<()> {
     let failed = |error| Error::system("hear the agent, which alone starts a loader", error);
-    while let Some(request) = next(socket).map_err(failed)? {
+    loop {
+        let request = match next(socket) {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(()),
+            // The agent ended with an answer that it did not take.
+            Err(error) if is_end(&error) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
         let told = match request.and_then(|request| load(pins, request)) {
-            Ok(mut program) => program.with_fd(|fd| answer(socket, Ok(fd)))?,
+            Ok(None) => answer(socket, Ok(None)),
+            Ok(Some(mut program)) => program.with_fd(|fd| answer(socket, Ok(Some(fd))))?,
             Err(error) => answer(socket, Err(&error)),
         };
         match told {
-            // The agent ended meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) if is_end(&error) => return Ok(()),
             told => told.map_err(failed)?,
         }
         sys::trim_memory();
     }
-    Ok(())
 }
 
-/// Loads a program for the maps in one of the directories. The old tables are looked at here: what the agent says of them does
-/// not count.
-fn load(pins: &Pins, request: Request) -> Result<Program> {
+/// Does what is asked for, with the maps in one of the directories. Nothing in a request says anything of the old tables: they
+/// are looked at here.
+fn load(pins: &Pins, request: Request) -> Result<Option<Program>> {
     let Request { wanted, second } = request;
     let (pins, other) = pins.by_side(second);
+    if let Wanted::Maps(sizes) = wanted {
+        sizes.check()?;
+        return create_maps(&pins, &sizes).map(|()| None);
+    }
+    let clock = Clock::Monotonic;
     // The library would make maps that are missing.
     Maps::open_at(&pins)?;
-    let clock = Clock::Monotonic;
-    match wanted {
-        Wanted::Main { frags } => Program::load(&pins, frags, clock),
+    let program = match wanted {
+        Wanted::Maps(_) | Wanted::Main { frags: false } => Program::load(&pins, false, clock),
+        Wanted::Main { frags: true } => Program::load(&pins, true, clock),
         Wanted::Carrying { frags } => {
             Program::load_carrying(&pins, &carry_from(&other)?, frags, clock)
         }
         Wanted::Carrier => Program::load_carrier(&pins, &carry_from(&other)?, clock),
-    }
+        Wanted::Dispatcher { slot, frags } => Program::load_dispatcher(&pins, slot, frags),
+    };
+    program.map(Some)
 }

@@ -27,6 +27,7 @@ use super::{
     object::{number, object, pinned, typed},
     policy::StoredPolicy,
     prefix_rules::PrefixRules,
+    sizes::Sizes,
 };
 use crate::error::{Error, Result};
 
@@ -137,6 +138,15 @@ impl Maps {
     /// Which policy is in force.
     pub(crate) fn read_head(&self) -> Result<Head> {
         self.head.get(&0, 0).map_err(|error| object("read the epoch", &error))
+    }
+
+    /// How much they have room for.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sizes(&self) -> Result<Sizes> {
+        let layout = self.entry(map::LAYOUT, &0_u32)?.unwrap_or_default();
+        Sizes::by(&layout, |name| self.capacity(name))
     }
 
     /// A map by its name.

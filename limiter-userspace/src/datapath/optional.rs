@@ -95,7 +95,7 @@ impl Maps {
 
     /// The entries that a map is made with.
     fn entries_of(&self, name: &str) -> Result<u32> {
-        let sizes = Sizes::of(self)?;
+        let sizes = self.sizes()?;
         Ok(match name {
             map::WIDE_STATE => Sizes::whole_sets(sizes.wide_states).saturating_add(TALLIES),
             map::ENDINGS => sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE),

@@ -18,6 +18,8 @@ const NEEDED: [Capability; 2] = [Capability::CAP_NET_ADMIN, Capability::CAP_BPF]
 const LOADING: Capability = Capability::CAP_PERFMON;
 /// It stands for the others, but for `CAP_NET_ADMIN`.
 const ADMIN: Capability = Capability::CAP_SYS_ADMIN;
+/// What empties the bounding set.
+const BOUNDING: Capability = Capability::CAP_SETPCAP;
 /// What root needs to open the directories and files of another user.
 const OPENING: Capability = Capability::CAP_DAC_OVERRIDE;
 
@@ -62,13 +64,8 @@ pub(crate) fn separate<T>(pins: &Pins, start: impl FnOnce() -> Result<T>) -> Res
     }
     let kept: CapsHashSet = kept.into_iter().filter(|it| permitted.contains(it)).collect();
     let handed = of_loader(&permitted, is_others);
-    // Before the bounding set, which this one cannot exceed.
     caps::set(None, CapSet::Inheritable, &handed).map_err(failed)?;
     caps::set(None, CapSet::Ambient, &handed).map_err(failed)?;
-    // Whoever may not do that gets nothing by it either, as no exec gives a right from now on.
-    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).map_err(failed)? {
-        caps::clear(None, CapSet::Bounding).map_err(failed)?;
-    }
     restrict(&handed.union(&kept).copied().collect())?;
     let started = start()?;
     hand_nothing_on()?;
@@ -82,14 +79,16 @@ pub(crate) fn separate<T>(pins: &Pins, start: impl FnOnce() -> Result<T>) -> Res
 /// What the system says.
 pub(crate) fn keep_loading(pins: &Pins) -> Result<()> {
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
+    let mut kept = of_loader(&permitted, !pins.are_own()?);
     hand_nothing_on()?;
-    restrict(&of_loader(&permitted, !pins.are_own()?))?;
+    kept.remove(&BOUNDING);
+    restrict(&kept)?;
     // The kernel also keeps off who has fewer capabilities.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Error::system("close the memory of the loader", error.into()))
 }
 
-/// What of the permitted capabilities a loader is to have.
+/// What of the permitted capabilities a loader is to have; that to empty its bounding set until it has done so.
 fn of_loader(permitted: &CapsHashSet, is_others: bool) -> CapsHashSet {
     let mut wanted = NEEDED.to_vec();
     wanted.push(LOADING);
@@ -99,11 +98,16 @@ fn of_loader(permitted: &CapsHashSet, is_others: bool) -> CapsHashSet {
     if is_others {
         wanted.push(OPENING);
     }
+    wanted.push(BOUNDING);
     wanted.into_iter().filter(|it| permitted.contains(it)).collect()
 }
 
-/// Has what this process executes get no capability.
+/// Has what this process executes get no capability. The bounding set stays until then: a file with capabilities that it does
+/// not hold could not be executed. Whoever may not empty it gets nothing by it, as no exec gives a right.
 fn hand_nothing_on() -> Result<()> {
+    if caps::has_cap(None, CapSet::Effective, BOUNDING).map_err(failed)? {
+        caps::clear(None, CapSet::Bounding).map_err(failed)?;
+    }
     caps::clear(None, CapSet::Ambient).map_err(failed)?;
     caps::clear(None, CapSet::Inheritable).map_err(failed)
 }

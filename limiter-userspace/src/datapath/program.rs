@@ -118,7 +118,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load_dispatcher(pins: &Pins, slot: u32, frags: bool) -> Result<Self> {
-        Self::load_with(Some(pins), None, slot, dispatcher_of(frags), Clock::Monotonic)
+        Self::load_or_ask(pins, Wanted::Dispatcher { slot, frags }, None, Clock::Monotonic)
     }
 
     /// Loads it as [`load`](Self::load) does, to carry over what old tables have of the sources and keys that come.
@@ -155,16 +155,18 @@ impl Program {
         Self::load_with(None, None, 0, name_of(frags), Clock::Monotonic)
     }
 
-    /// Loads a program that takes `CAP_PERFMON`, or has it loaded by the loader of this process.
+    /// Loads a program, or has it loaded by the loader of this process: main programs take `CAP_PERFMON`, and dispatchers are
+    /// faster with it.
     fn load_or_ask(
         pins: &Pins,
         wanted: Wanted,
         from: Option<&CarryFrom>,
         clock: Clock,
     ) -> Result<Self> {
-        let name = match wanted {
-            Wanted::Main { frags } | Wanted::Carrying { frags } => name_of(frags),
-            Wanted::Carrier => program::CARRY,
+        let (name, slot) = match wanted {
+            Wanted::Dispatcher { slot, frags } => (dispatcher_of(frags), slot),
+            Wanted::Main { frags } | Wanted::Carrying { frags } => (name_of(frags), 0),
+            Wanted::Carrier | Wanted::Maps(_) => (program::CARRY, 0),
         };
         match pins.loader() {
             Some(loader) => {
@@ -172,7 +174,7 @@ impl Program {
                 let fd = loader.load(LoadRequest { wanted, second })?;
                 Ok(Self { held: Held::Descriptor(fd), name })
             }
-            None => Self::load_with(Some(pins), from, 0, name, clock),
+            None => Self::load_with(Some(pins), from, slot, name, clock),
         }
     }
 
@@ -271,6 +273,9 @@ fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<()> {
 /// # Errors
 /// What the kernel lacks or says.
 pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
+    if let Some(loader) = pins.loader() {
+        return loader.make_maps(sizes, pins.is_second()?);
+    }
     create_arrays(pins)?;
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);

@@ -6,13 +6,14 @@ use limiter_common::abi::{
     layout::{TALLIES, map},
     table::{Set, WAYS},
 };
+use serde::{Deserialize, Serialize};
 
-use super::maps::Maps;
 use crate::error::{Error, Result};
 
 /// Entries of the maps whose size is the operator's choice, made when the first interface is
 /// attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sizes {
     /// Sources that are tracked at once, in sets of [`WAYS`].
     pub sources: u32,
@@ -47,15 +48,6 @@ impl Sizes {
             wide_states: (sources / 128).max(wide_states),
             overrides: (sources / 16).max(Self::FEWEST_OVERRIDES),
         }
-    }
-
-    /// Those of an instance.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn of(maps: &Maps) -> Result<Self> {
-        let layout = maps.entry(map::LAYOUT, &0_u32)?.unwrap_or_default();
-        Self::by(&layout, |name| maps.capacity(name))
     }
 
     /// Those of maps with this description and so many entries.

@@ -390,6 +390,15 @@ pub(crate) fn unmount(path: &CStr) -> io::Result<()> {
     }
 }
 
+/// Has this process go on whatever is sent to the group that it is of, as a terminal or a service manager does: a loader ends
+/// with its agent.
+pub(crate) fn ignore_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 /// Gives memory that this process has freed back to the system. An object that is parsed takes some 40 MB for a moment, which
 /// the C library of GNU keeps otherwise.
 pub(crate) fn trim_memory() {

@@ -5,7 +5,7 @@ use limiter_common::abi::counters::TableStats;
 
 use super::family::{Family, Kind, Value::Whole};
 use crate::{
-    datapath::{maps::Maps, sizes::Sizes, sources::SharedPackets},
+    datapath::{maps::Maps, sources::SharedPackets},
     error::Result,
     query::sample::{Looked, SHARES, Sample, WAITS},
 };
@@ -100,7 +100,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         "limiter_table_sampled_owing_entries",
         "Sampled entries that owe: a limit of theirs is not full again.",
     );
-    let room = Sizes::of(maps)?;
+    let room = maps.sizes()?;
     for (table, room, looked) in [
         ("sources", room.sources, sample.sources),
         ("buckets", room.buckets, sample.buckets),

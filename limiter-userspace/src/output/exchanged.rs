@@ -39,6 +39,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_two_exchanges_both_losses_are_said() {
+        let upgrade =
+            Exchanged { from: Some(24), lost: 2, anew: vec!["A"], ..Exchanged::default() };
+        let change = Exchanged { sources: 5, lost: 3, anew: vec!["B"], ..Exchanged::default() };
+        let both = Exchanged {
+            from: Some(24),
+            sources: 5,
+            lost: 5,
+            anew: vec!["A", "B"],
+            ..change.clone()
+        };
+        assert_eq!(change.after(upgrade), both);
+    }
+
+    #[test]
     fn what_is_lost_is_said() {
         let mut exchanged = Exchanged { sources: 1_200, buckets: 3, ..Exchanged::default() };
         assert_eq!(text(&exchanged), "1,203 debts were carried over");

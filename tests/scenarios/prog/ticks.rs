@@ -365,3 +365,21 @@ fn a_clock_that_goes_back_gives_a_tick_at_most_and_sticks_nobody() {
         program.check_accounts().unwrap();
     }
 }
+
+/// Packets of new sources tell of it.
+#[test]
+fn the_longest_time_by_which_a_tick_is_late_is_kept() {
+    let mut program = ticking(&policy(&[(Builtin::Source, per_second(1_000, 1_000))]));
+    let mut longest = 0;
+    for (number, ago) in [1, TICK, TICK + 1, 50_000_000, 9_000_000].into_iter().enumerate() {
+        // Another tick, which this CPU knows nothing of.
+        program.at(NOW + (number as u64 + 1) * SECOND).unwrap();
+        program.stand_still(TICK, ago).unwrap();
+        let mut frame = udp(A);
+        assert!(set_source(&mut frame, [10, 0, 1, number as u8].into()));
+        program.run(&frame).unwrap();
+        longest = longest.max(ago.saturating_sub(TICK));
+        assert_eq!(program.maps().tick_lag().unwrap().as_nanos(), u128::from(longest), "{ago}");
+    }
+    assert_eq!(longest, 46_000_000);
+}

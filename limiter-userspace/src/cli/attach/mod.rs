@@ -124,7 +124,10 @@ impl Attach {
         }
         let changed = self.exchange(&mut instance)?;
         let sizes = instance.sizes()?;
-        exchanged = changed.or(exchanged);
+        exchanged = match (exchanged, changed) {
+            (Some(upgraded), Some(changed)) => Some(changed.after(upgraded)),
+            (upgraded, changed) => changed.or(upgraded),
+        };
         let result = self.attach_all(&mut instance, asked, interfaces);
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();

@@ -82,7 +82,7 @@ pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
     let attached = attached(pins, maps)?;
     let generic =
         !attached.is_empty() && attached.iter().all(|attached| attached.mode == Mode::Generic);
-    Ok(options(generic, &Sizes::of(maps)?))
+    Ok(options(generic, &maps.sizes()?))
 }
 
 fn options(generic: bool, sizes: &Sizes) -> String {

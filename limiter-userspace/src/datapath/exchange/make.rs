@@ -94,8 +94,7 @@ fn share_optional(old: &Old, maps: &Maps) -> Result<Vec<&'static str>> {
             }
             // `copy` fills it.
             Some(_)
-                if name == map::ENDINGS
-                    && Sizes::of(maps)?.wide_states != old.sizes.wide_states =>
+                if name == map::ENDINGS && maps.sizes()?.wide_states != old.sizes.wide_states =>
             {
                 maps.make(optional)?;
             }

@@ -1,7 +1,8 @@
 //! What an agent and its loader say to each other, over a pair of sockets that keep messages apart.
 //!
-//! A request names one of the few programs that an agent needs. It holds no path, no code and no layout, so that whoever has
-//! taken an agent over can ask for nothing else. An answer is the program, as a descriptor, or the error.
+//! A request names one of the few programs that an agent needs, or the sizes of maps. It holds no path, no code and no layout, so
+//! that whoever has taken an agent over can ask for nothing else. An answer is the program, as a descriptor, or that the
+//! maps were made, or the error.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -20,16 +21,25 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error as Derive;
 
-use crate::error::{Error, Failure};
+use crate::{
+    datapath::sizes::Sizes,
+    error::{Error, Failure},
+};
 
-/// The bytes of a request.
-const REQUEST: usize = 2;
+/// The bytes of a request, at most.
+const REQUEST: usize = 512;
 /// The bytes of an answer, at most. The lines that an error quotes from the log of a verifier are bounded.
 const ANSWER: usize = 1 << 16;
+/// What is said of something that was done.
+const DONE: &[u8] = b"{}";
 
-/// A program that an agent may ask for. All are of this build and go by the kernel's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an agent may ask for. All programs are of this build and go by the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) enum Wanted {
+    /// The maps of an instance, which are pinned, with these sizes. The kernel adds guards to each use of an array that
+    /// somebody without `CAP_PERFMON` made.
+    Maps(Sizes),
     /// The main program.
     Main {
         /// Whether packets may lie in several pieces.
@@ -42,44 +52,23 @@ pub(crate) enum Wanted {
     },
     /// The program `limiter_carry`.
     Carrier,
-}
-
-impl Wanted {
-    const ALL: [Self; 5] = [
-        Self::Main { frags: false },
-        Self::Main { frags: true },
-        Self::Carrying { frags: false },
-        Self::Carrying { frags: true },
-        Self::Carrier,
-    ];
+    /// The dispatcher of the interface of a slot.
+    Dispatcher {
+        /// The slot.
+        slot: u32,
+        /// Whether packets may lie in several pieces.
+        frags: bool,
+    },
 }
 
 /// A request of an agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Request {
-    /// The program.
+    /// What is asked for.
     pub(crate) wanted: Wanted,
     /// Whether its maps are those in the second directory. The old tables are in the other one.
     pub(crate) second: bool,
-}
-
-impl Request {
-    fn bytes(self) -> [u8; REQUEST] {
-        let place = Wanted::ALL.iter().position(|wanted| *wanted == self.wanted);
-        [place.unwrap_or_default() as u8, self.second.into()]
-    }
-
-    /// The request in these bytes; `None` if they are none.
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let [place, side] = *bytes else { return None };
-        let wanted = *Wanted::ALL.get(usize::from(place))?;
-        let second = match side {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        Some(Self { wanted, second })
-    }
 }
 
 /// The error of a loader, as its agent tells it.
@@ -103,7 +92,8 @@ impl Failure for Told {
 
 /// Sends a request.
 pub(super) fn ask(socket: BorrowedFd<'_>, request: Request) -> io::Result<()> {
-    retry_on_intr(|| send(socket, &request.bytes(), SendFlags::NOSIGNAL))?;
+    let bytes = serde_json::to_vec(&request)?;
+    retry_on_intr(|| send(socket, &bytes, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -116,8 +106,8 @@ pub(crate) fn next(socket: BorrowedFd<'_>) -> io::Result<Option<Result<Request, 
     if length == 0 {
         return Ok(None);
     }
-    let request = Request::read(bytes.get(..length).unwrap_or_default());
-    Ok(Some(request.ok_or_else(|| Error::Object {
+    let request = serde_json::from_slice(bytes.get(..length).unwrap_or_default());
+    Ok(Some(request.map_err(|_| Error::Object {
         action: "load a program".to_owned(),
         reason: "the request names none that an agent needs".to_owned(),
     })))
@@ -126,17 +116,18 @@ pub(crate) fn next(socket: BorrowedFd<'_>) -> io::Result<Option<Result<Request, 
 /// Sends an answer.
 pub(crate) fn answer(
     socket: BorrowedFd<'_>,
-    answer: Result<BorrowedFd<'_>, &Error>,
+    answer: Result<Option<BorrowedFd<'_>>, &Error>,
 ) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let (descriptors, said);
     // An empty message would look like the end.
     let text = match answer {
-        Ok(program) => {
+        Ok(None) => DONE,
+        Ok(Some(program)) => {
             descriptors = [program];
             ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-            &b"{}"[..]
+            DONE
         }
         Err(error) => {
             let told = Told {
@@ -154,7 +145,9 @@ pub(crate) fn answer(
 }
 
 /// Waits for an answer; `None` if there is no loader any more.
-pub(super) fn answered(socket: BorrowedFd<'_>) -> io::Result<Option<Result<OwnedFd, Error>>> {
+pub(super) fn answered(
+    socket: BorrowedFd<'_>,
+) -> io::Result<Option<Result<Option<OwnedFd>, Error>>> {
     let mut text = vec![0_u8; ANSWER];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -169,14 +162,18 @@ pub(super) fn answered(socket: BorrowedFd<'_>) -> io::Result<Option<Result<Owned
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    if let Some(program) = given {
-        return Ok(Some(Ok(program)));
+    if given.is_some() {
+        return Ok(Some(Ok(given)));
     }
     // The descriptor did not fit into this process, or the text not into its place.
     if received.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
         return Err(io::Error::other("the answer is cut off"));
     }
-    let told: Told = serde_json::from_slice(text.get(..received.bytes).unwrap_or_default())?;
+    let text = text.get(..received.bytes).unwrap_or_default();
+    if text == DONE {
+        return Ok(Some(Ok(None)));
+    }
+    let told: Told = serde_json::from_slice(text)?;
     Ok(Some(Err(told.into())))
 }
 
@@ -196,7 +193,13 @@ mod tests {
     #[test]
     fn a_request_comes_as_it_was_sent_and_nothing_else_is_one() {
         let (agent, loader) = pair();
-        for wanted in Wanted::ALL {
+        for wanted in [
+            Wanted::Maps(Sizes::for_sources(u32::MAX)),
+            Wanted::Main { frags: false },
+            Wanted::Carrying { frags: true },
+            Wanted::Carrier,
+            Wanted::Dispatcher { slot: u32::MAX, frags: true },
+        ] {
             for second in [false, true] {
                 let request = Request { wanted, second };
                 ask(agent.as_fd(), request).unwrap();
@@ -204,8 +207,15 @@ mod tests {
                 assert_eq!(came.unwrap(), request);
             }
         }
-        for bytes in [&[5, 0][..], &[0, 2], &[255, 255], &[0], &[0, 0, 0], &[1; 200]] {
-            send(&agent, bytes, SendFlags::NOSIGNAL).unwrap();
+        for bytes in [
+            r#"{"wanted":"Carrier"}"#,
+            r#"{"wanted":"Carrier","second":2}"#,
+            r#"{"wanted":"Carrier","second":true,"path":"/"}"#,
+            r#"{"wanted":"Other","second":true}"#,
+            "{}",
+            &" ".repeat(60_000),
+        ] {
+            send(&agent, bytes.as_bytes(), SendFlags::NOSIGNAL).unwrap();
             let came = next(loader.as_fd()).unwrap().unwrap();
             assert!(matches!(came, Err(Error::Object { .. })), "{bytes:?}");
         }
@@ -233,8 +243,10 @@ mod tests {
     #[test]
     fn a_descriptor_comes_as_one_that_no_child_inherits() {
         let (agent, loader) = pair();
-        answer(loader.as_fd(), Ok(loader.as_fd())).unwrap();
-        let came = answered(agent.as_fd()).unwrap().unwrap().unwrap();
+        answer(loader.as_fd(), Ok(None)).unwrap();
+        assert!(answered(agent.as_fd()).unwrap().unwrap().unwrap().is_none());
+        answer(loader.as_fd(), Ok(Some(loader.as_fd()))).unwrap();
+        let came = answered(agent.as_fd()).unwrap().unwrap().unwrap().unwrap();
         let flags = rustix::io::fcntl_getfd(&came).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         drop(loader);

@@ -13,10 +13,11 @@ use std::{
 };
 
 use limiter_tests::{command, sandbox::BPFFS};
+use limiter_userspace::datapath::{bpffs::Pins, main_program::held};
 
 use super::{
     super::{Bench, Document, SMALL, json::send},
-    Agent, PATIENCE, QUIET, REQUEST, ask,
+    Agent, PATIENCE,
 };
 
 /// The loader of the agent with this process id.
@@ -56,57 +57,74 @@ fn pair() -> [OwnedFd; 2] {
     ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) })
 }
 
+/// The service manager starts an agent anew that ends by an error.
 #[test]
-fn the_end_of_the_loader_is_told_once_and_what_is_attached_stays_limited() {
+fn an_agent_ends_with_its_loader_and_what_is_attached_stays_limited() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/h, burst: 5}]");
+    let start = |policy: &str| {
+        let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --events none");
+        agent.expect("replaced");
+        agent.expect(policy);
+        agent
+    };
+    let mut agent = start("applied");
+    kill(of(agent.process.id()));
+    agent.expect("stopped");
+    assert_eq!(agent.process.wait().unwrap().code(), Some(1));
+    send(&bench, [192, 0, 2, 1], 20);
+    let source = bench.json("get 192.0.2.1 -j");
+    let [passed, dropped] = ["passed", "dropped"].map(|it| source[it]["packets"].as_u64().unwrap());
+    // A token bucket passes a packet while there is part of a token.
+    assert!((5..=6).contains(&passed) && passed + dropped == 20, "{source}");
+    start("unchanged").end();
+}
+
+/// What is sent to all processes of a service, or to all of that name, is for the agent.
+#[test]
+fn signals_that_are_for_the_agent_leave_the_loader_alone() {
     let bench = Bench::new();
     let router = &bench.hosts.router;
     router.ip("link set lo up").unwrap();
-    bench.done(&format!("attach eth0 {SMALL}"));
-    let document = Document::new("limits: [{name: source, key: source, rate: 1/h, burst: 5}]");
-    let start = || {
-        let options = "-i eth0 -i late --policy FILE --listen 127.0.0.1:9180 --events 100/s";
-        let agent = Agent::start(&bench, &document, options);
-        for event in ["replaced", "applied", "listening"] {
-            agent.expect(event);
-        }
-        agent
-    };
-    let agent = start();
+    let document = Document::new("limits: []");
+    let agent = Agent::start(&bench, &document, "-i eth0 -i late");
+    agent.expect("attached");
     let loader = of(agent.process.id());
-    kill(loader);
-    let event = agent.expect("failed");
-    let message = event["message"].as_str().unwrap();
-    assert!(message.starts_with("the loader of this agent has ended (signal: 9"), "{event}");
-    assert!(event["hint"].as_str().unwrap().starts_with("restart the agent"), "{event}");
-    agent.is_quiet();
-    assert!(ask(&bench, &REQUEST.replace("metrics", "readyz")).starts_with("HTTP/1.1 503"));
-
-    send(&bench, [192, 0, 2, 1], 20);
-    assert_eq!(agent.expect("limited")["limit"]["name"], "source");
-    let source = bench.json("get 192.0.2.1 -j");
-    // A token bucket passes its burst, and one packet more while any part of a token is there.
-    let of = |field: &str| source[field]["packets"].as_u64().unwrap();
-    assert!((5..=6).contains(&of("passed")) && of("passed") + of("dropped") == 20, "{source}");
-    // The agent loads dispatchers by itself.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: the call has no pointers. The process is a child of an agent that has not waited for it.
+        assert_eq!(unsafe { libc::kill(loader.cast_signed(), signal) }, 0);
+    }
     router.ip("link add late type veth peer name other").unwrap();
     assert_eq!(agent.expect("attached")["interface"], "late");
-    // A new instance takes a new main program. None is made, again and again, for want of that.
-    bench.done("detach --all");
-    let maps = Path::new(BPFFS).join("limiter/maps");
-    let begin = Instant::now();
-    while begin.elapsed() < QUIET {
-        // An agent that looked while an interface was still attached may make directories, once.
-        let is_late = begin.elapsed() > QUIET / 2;
-        let is_made = || if is_late { maps.exists() } else { maps.join("HEAD").exists() };
-        assert!(!router.sandbox.inside(&router.namespace, is_made).unwrap());
-        thread::sleep(Duration::from_millis(5));
-    }
-    agent.is_quiet();
-    bench.refused("status", 4, &["not attached"]);
-    bench.done(&format!("attach eth0 {SMALL}"));
     agent.end();
-    router.ip("link del late").unwrap();
-    start().end();
+    assert_ends(loader);
+}
+
+/// The kernel adds guards to programs and arrays of who has no `CAP_PERFMON`, which cost each packet time.
+#[test]
+fn programs_of_an_agent_are_as_short_as_those_of_root() {
+    let bench = Bench::new();
+    let document = Document::new("limits: []");
+    let lengths = || {
+        let dispatcher = bench.programs()["eth0"].unwrap();
+        let main = || held(&Pins::new(format!("{BPFFS}/limiter")), false).unwrap().unwrap();
+        let main = bench.hosts.router.sandbox.inside(&bench.hosts.router.namespace, main).unwrap();
+        let programs = aya::programs::loaded_programs().filter_map(Result::ok);
+        let ours =
+            programs.filter(|program| [dispatcher, u64::from(main)].contains(&program.id().into()));
+        let mut lengths: Vec<_> = ours.map(|program| program.size_jitted()).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths.len(), 2);
+        lengths
+    };
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let of_root = lengths();
+    bench.done("detach --all");
+    let agent = Agent::start(&bench, &document, "-i eth0");
+    agent.expect("attached");
+    assert_eq!(lengths(), of_root);
+    agent.end();
 }
 
 #[test]
@@ -144,25 +162,42 @@ fn what_is_no_request_is_answered_by_an_error() {
     // A type of the library that sends and receives whole messages.
     let agent = UnixDatagram::from(agent);
     agent.set_read_timeout(Some(PATIENCE)).unwrap();
-    let ask = |request: &[u8]| {
-        agent.send(request).unwrap();
+    let ask = |request: &str| {
+        agent.send(request.as_bytes()).unwrap();
         let mut answer = [0; 4096];
         let length = agent.recv(&mut answer).unwrap();
         String::from_utf8(answer[..length].to_vec()).unwrap()
     };
     const LOADED: &str = "{}";
-    assert_eq!(ask(&[0, 0]), LOADED);
-    for bytes in [&[0][..], &[0, 2], &[5, 0], &[255; 2], &[0, 0, 0], &[0; 60_000]] {
-        assert!(ask(bytes).contains("names none that an agent needs"), "{bytes:?}");
+    let main = |frags, second| {
+        ask(&format!(r#"{{"wanted":{{"Main":{{"frags":{frags}}}}},"second":{second}}}"#))
+    };
+    assert_eq!(main(false, false), LOADED);
+    for request in [
+        "{}",
+        r#"{"wanted":"Carrier"}"#,
+        r#"{"wanted":"Carrier","second":7}"#,
+        r#"{"wanted":{"Main":{"frags":false,"path":"/"}},"second":false}"#,
+        &" ".repeat(60_000),
+    ] {
+        assert!(ask(request).contains("names none that an agent needs"), "{request}");
     }
     // There are no maps in the other directory, and none come to be there.
-    for request in [[0, 1], [2, 1], [2, 0], [4, 0], [4, 1]] {
-        let answer = ask(&request);
-        assert!(answer.contains("\"exit_code\":1"), "{request:?}: {answer}");
+    let carrying = r#"{"wanted":{"Carrying":{"frags":false}},"second":true}"#;
+    let sizes = r#"{"sources":0,"buckets":1,"wide_states":1,"overrides":1}"#;
+    let made = format!(r#"{{"wanted":{{"Maps":{sizes}}},"second":true}}"#);
+    for answer in [
+        main(false, true),
+        ask(carrying),
+        ask(r#"{"wanted":"Carrier","second":false}"#),
+        ask(r#"{"wanted":{"Dispatcher":{"slot":1,"frags":false}},"second":true}"#),
+        ask(&made),
+    ] {
+        assert!(answer.contains("\"exit_code\":"), "{answer}");
     }
     let files = || fs::read_dir(&second).unwrap().count();
     assert_eq!(router.sandbox.inside(&router.namespace, files).unwrap(), 0);
-    assert_eq!(ask(&[1, 0]), LOADED);
+    assert_eq!(main(true, false), LOADED);
     drop(agent);
     assert!(process.wait().unwrap().success());
 
