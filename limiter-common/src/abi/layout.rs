@@ -104,7 +104,7 @@ pub mod map {
     /// Array of one [`JiffyClock`](crate::abi::table::JiffyClock).
     pub const JIFFY_CLOCK: &str = "JIFFY_CLOCK";
     /// Array of one `u64`: the longest time in ns by which a tick of the kernel was late since the instance was made, or its
-    /// tables were exchanged; see [`JiffyClock::lag`](crate::memory::jiffy::JiffyClock).
+    /// tables were exchanged; see [`lag`](crate::memory::jiffy::lag).
     pub const TICK_LAG: &str = "TICK_LAG";
     /// Array of one `u64`: the time in ns that a program loaded for tests reads instead of the clock.
     pub const TEST_CLOCK: &str = "TEST_CLOCK";
