@@ -288,6 +288,25 @@ impl PacketScratch {
         (scratch.time, scratch.by_tick) = (Time::exact(now), ticked);
     }
 
+    /// Notes by how much the tick of the kernel is late, if none was later. The [time](Self::set_time) of the packet is that
+    /// of the clock. Packets whose source gets an entry, or another policy, tell of it: to ask each one would take a branch
+    /// in all that is verified after it.
+    #[inline(always)]
+    pub(crate) fn note_lag(&self) {
+        let late = lag(self.time().now, self.by_tick(), clock::tick_length());
+        if late != 0
+            && let Some(longest) = TICK_LAG.get_ptr_mut(0)
+        {
+            // SAFETY: a map value that was just looked up; an aligned word.
+            let longest = unsafe { MapWord::new(longest) };
+            let seen = longest.load();
+            // Another CPU that is first notes much the same.
+            if late > seen {
+                let _: u64 = longest.compare_exchange(seen, late);
+            }
+        }
+    }
+
     /// When it is decided, by the tick, in nanoseconds.
     #[inline(always)]
     pub(crate) fn by_tick(&self) -> u64 {
@@ -434,26 +453,6 @@ pub(crate) extern "C" fn sync_clock(tick: u64) -> u64 {
         }
         Err(now) => now,
     }
-}
-
-/// Notes by how much the tick of the kernel is late, if none was later. The [time](PacketScratch::set_time) of the packet is that
-/// of the clock. Packets whose source gets an entry, or another policy, tell of it: to ask each one would take a branch in
-/// all that is verified after it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn note_lag() -> u32 {
-    let (Some(scratch), Some(longest)) = (PacketScratch::get(), TICK_LAG.get_ptr_mut(0)) else {
-        return 0;
-    };
-    let late = lag(scratch.time().now, scratch.by_tick(), clock::tick_length());
-    // SAFETY: a map value that was just looked up; an aligned word.
-    let longest = unsafe { MapWord::new(longest) };
-    let seen = longest.load();
-    // Another CPU that is first notes much the same.
-    if late > seen {
-        let _: u64 = longest.compare_exchange(seen, late);
-    }
-    0
 }
 
 /// The limit that a packet was over, and what comes of that for others of its source.

@@ -24,7 +24,7 @@ use crate::{
         barrier::escape,
         clock,
         maps::{LIMITS, METERS, PROFILES},
-        scratch::{PacketScratch, note_lag},
+        scratch::PacketScratch,
     },
     policy::{active, profile},
     table::{
@@ -96,7 +96,7 @@ pub(crate) fn find_or_insert_entry(
 pub(super) extern "C" fn find_time() -> u32 {
     if let Some(scratch) = PacketScratch::get() {
         scratch.set_time(clock::now());
-        note_lag();
+        scratch.reread().note_lag();
     }
     0
 }
