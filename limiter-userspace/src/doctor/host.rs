@@ -26,6 +26,10 @@ const FAST_CLOCKS: [&str; 6] =
 const FORWARDING: [&str; 2] =
     ["/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"];
 
+/// Names of checks that look at the maps.
+const PENALTIES: &str = "penalties";
+const TICKS: &str = "ticks";
+
 /// Memory that is enough for an instance of the default size, 402 MiB, and something beside it, in bytes.
 const ENOUGH: u64 = 512 << 20;
 
@@ -51,8 +55,13 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
             let found = format!("attached to {}", grouped(ours.len() as u64));
             findings.push(Finding::ok("instance", found));
             findings.extend(main_program(pins, ours));
-            findings.extend(penalties(pins));
-            findings.push(ticks(pins));
+            match Maps::open(pins) {
+                Ok(maps) => {
+                    findings.extend(penalties(&maps));
+                    findings.push(ticks(&maps));
+                }
+                Err(error) => findings.extend([PENALTIES, TICKS].map(|it| failed(it, &error))),
+            }
         }
         Err(error) => findings.push(failed("instance", error)),
     }
@@ -154,11 +163,10 @@ fn main_program(pins: &Pins, ours: &[Attached]) -> Vec<Finding> {
 }
 
 /// Whether penalties can block the sources of what this host passes on.
-fn penalties(pins: &Pins) -> Option<Finding> {
-    const CHECK: &str = "penalties";
-    let in_force = match Maps::open(pins).and_then(|maps| maps.in_force()) {
+fn penalties(maps: &Maps) -> Option<Finding> {
+    let in_force = match maps.in_force() {
         Ok(in_force) => in_force,
-        Err(error) => return Some(failed(CHECK, &error)),
+        Err(error) => return Some(failed(PENALTIES, &error)),
     };
     let limits = asking_for_proof(&in_force.policy);
     let forwards = |path: &str| read(path).is_some_and(|value| value != "0");
@@ -169,29 +177,28 @@ fn penalties(pins: &Pins) -> Option<Finding> {
         "this host forwards packets, and packets to other hosts have no source blocked by {}",
         limits.join(", ")
     );
-    Some(Finding::new(CHECK, Verdict::Note, found).with_remedy(
+    Some(Finding::new(PENALTIES, Verdict::Note, found).with_remedy(
         "if forged sources may be blocked too, write `unproven: block` into the penalty",
     ))
 }
 
 /// By how much ticks of the kernel were late, by which most limits go.
-fn ticks(pins: &Pins) -> Finding {
-    const CHECK: &str = "ticks";
+fn ticks(maps: &Maps) -> Finding {
     /// From here on it is told: a few ticks of any kernel, in which more passes than many bursts hold.
     const LONG: Duration = Duration::from_millis(20);
-    match Maps::open(pins).and_then(|maps| maps.tick_lag()) {
-        Ok(lag) if lag < LONG => Finding::ok(CHECK, format!("late by {} at most", wait(lag))),
+    match maps.tick_lag() {
+        Ok(lag) if lag < LONG => Finding::ok(TICKS, format!("late by {} at most", wait(lag))),
         Ok(lag) => {
             let found = format!(
                 "late by up to {}: limits admitted what their rates bring in that time besides",
                 wait(lag)
             );
-            Finding::new(CHECK, Verdict::Warn, found).with_remedy(
+            Finding::new(TICKS, Verdict::Warn, found).with_remedy(
                 "ticks of a virtual CPU that was not run are late: see the stolen time in `vmstat 1`; a limit with \
                  `precise: true` goes by the clock",
             )
         }
-        Err(error) => failed(CHECK, &error),
+        Err(error) => failed(TICKS, &error),
     }
 }
 
