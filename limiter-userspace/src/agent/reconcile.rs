@@ -291,10 +291,6 @@ impl Reconciler {
             }
         });
         let Some(first) = missing.first() else { return Ok(()) };
-        if !exists(&self.pins)? {
-            // No directory is made, again and again, for an instance that would have no program.
-            self.pins.check_loader()?;
-        }
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {

@@ -21,8 +21,8 @@ and applies the document at once; SIGTERM and SIGINT end it. Attached interfaces
 limits stay in force, without it.
 
 At its start it gives up all capabilities but CAP_BPF and CAP_NET_ADMIN. It starts a loader (limiter-loader), \
-which keeps CAP_PERFMON too and loads the main program for it. The loader ends with the agent. If it ends \
-before, the agent says so; interfaces stay attached and limited, and the agent is to be started anew.";
+which keeps CAP_PERFMON too, makes maps and loads programs for it. The loader ends with the agent. If it ends \
+before, the agent ends with an error; interfaces stay attached and limited, and the agent is to be started anew.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]

@@ -175,9 +175,7 @@ impl Instance {
         let Layered { policy, run_time: more } = layered.into();
         run_time.extend(more);
         let layers = Layers { policy: policy.clone(), run_time, unsorted: false };
-        // Without a loader there would be no program for them.
-        let made = pins.check_loader().and_then(|()| create_maps(pins, sizes));
-        let made = made.and_then(|()| pins.hand_over_maps());
+        let made = create_maps(pins, sizes).and_then(|()| pins.hand_over_maps());
         let made = made.and_then(|()| Maps::open(pins)).and_then(|mut maps| {
             maps.put_in_force(layers, None, origin)?;
             Ok(maps)

@@ -23,7 +23,7 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use self::wire::{Request, Wanted, answered, ask};
+use self::wire::{Kind, Request, Wanted, answered, ask, is_end};
 use super::sizes::Sizes;
 use crate::error::{Error, Result};
 
@@ -70,14 +70,16 @@ impl Loader {
         Ok(Self { socket, process: Mutex::new(process) })
     }
 
-    /// Has a program loaded.
+    /// Has a program loaded, for the maps in the second directory or in the first one.
     ///
     /// # Errors
     /// The error of the loader, or [`Error::NoLoader`].
-    pub(crate) fn load(&self, request: Request) -> Result<OwnedFd> {
-        self.ask(request)?.ok_or_else(|| Error::Object {
-            action: "have a program loaded by the loader".to_owned(),
-            reason: "it gave none".to_owned(),
+    pub(crate) fn load(&self, program: Kind, second: bool) -> Result<OwnedFd> {
+        self.ask(Request { wanted: Wanted::Program(program), second })?.ok_or_else(|| {
+            Error::Object {
+                action: "have a program loaded by the loader".to_owned(),
+                reason: "it gave none".to_owned(),
+            }
         })
     }
 
@@ -120,11 +122,6 @@ impl Loader {
     fn process(&self) -> MutexGuard<'_, Child> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a system call says that the other end is closed.
-pub(super) fn is_end(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The error for a loader that closed its end, which it does by ending.

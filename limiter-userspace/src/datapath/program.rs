@@ -29,7 +29,7 @@ use super::messages::ring;
 use super::{
     bpffs::{Pins, exists},
     layout::SHAPES,
-    loader::wire::{Request as LoadRequest, Wanted},
+    loader::wire::Kind,
     object::object,
     optional::create_arrays,
     sizes::Sizes,
@@ -109,7 +109,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_or_ask(pins, Wanted::Main { frags }, None, clock)
+        Self::load_or_ask(pins, Kind::Main { frags }, None, clock)
     }
 
     /// Loads the dispatcher for the interface of a slot, which calls the [main program](super::main_program) of the maps that
@@ -118,7 +118,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load_dispatcher(pins: &Pins, slot: u32, frags: bool) -> Result<Self> {
-        Self::load_or_ask(pins, Wanted::Dispatcher { slot, frags }, None, Clock::Monotonic)
+        Self::load_or_ask(pins, Kind::Dispatcher { slot, frags }, None, Clock::Monotonic)
     }
 
     /// Loads it as [`load`](Self::load) does, to carry over what old tables have of the sources and keys that come.
@@ -126,7 +126,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load_carrying(pins: &Pins, from: &CarryFrom, frags: bool, clock: Clock) -> Result<Self> {
-        Self::load_or_ask(pins, Wanted::Carrying { frags }, Some(from), clock)
+        Self::load_or_ask(pins, Kind::Carrying { frags }, Some(from), clock)
     }
 
     /// Loads the program that carries over what did not come by itself.
@@ -134,7 +134,7 @@ impl Program {
     /// # Errors
     /// What the kernel lacks or says.
     pub(crate) fn load_carrier(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Self> {
-        Self::load_or_ask(pins, Wanted::Carrier, Some(from), clock)
+        Self::load_or_ask(pins, Kind::Carrier, Some(from), clock)
     }
 
     /// Carries a batch over.
@@ -159,19 +159,18 @@ impl Program {
     /// faster with it.
     fn load_or_ask(
         pins: &Pins,
-        wanted: Wanted,
+        kind: Kind,
         from: Option<&CarryFrom>,
         clock: Clock,
     ) -> Result<Self> {
-        let (name, slot) = match wanted {
-            Wanted::Dispatcher { slot, frags } => (dispatcher_of(frags), slot),
-            Wanted::Main { frags } | Wanted::Carrying { frags } => (name_of(frags), 0),
-            Wanted::Carrier | Wanted::Maps(_) => (program::CARRY, 0),
+        let (name, slot) = match kind {
+            Kind::Dispatcher { slot, frags } => (dispatcher_of(frags), slot),
+            Kind::Main { frags } | Kind::Carrying { frags } => (name_of(frags), 0),
+            Kind::Carrier => (program::CARRY, 0),
         };
         match pins.loader() {
             Some(loader) => {
-                let second = pins.is_second()?;
-                let fd = loader.load(LoadRequest { wanted, second })?;
+                let fd = loader.load(kind, pins.is_second()?)?;
                 Ok(Self { held: Held::Descriptor(fd), name })
             }
             None => Self::load_with(Some(pins), from, slot, name, clock),

@@ -33,13 +33,21 @@ const ANSWER: usize = 1 << 16;
 /// What is said of something that was done.
 const DONE: &[u8] = b"{}";
 
-/// What an agent may ask for. All programs are of this build and go by the kernel's clock.
+/// What an agent may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Wanted {
     /// The maps of an instance, which are pinned, with these sizes. The kernel adds guards to each use of an array that
     /// somebody without `CAP_PERFMON` made.
     Maps(Sizes),
+    /// A program.
+    Program(Kind),
+}
+
+/// A program that an agent needs. All are of this build and go by the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum Kind {
     /// The main program.
     Main {
         /// Whether packets may lie in several pieces.
@@ -97,15 +105,22 @@ pub(super) fn ask(socket: BorrowedFd<'_>, request: Request) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a system call says that the other end is closed. An end with a message that it did not take is a reset.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 /// Waits for a request: `None` at the end of the agent, an error in it for a message that is no request. Descriptors that came
 /// with it are closed by the kernel.
 pub(crate) fn next(socket: BorrowedFd<'_>) -> io::Result<Option<Result<Request, Error>>> {
     // A longer message fills the byte more.
     let mut bytes = [0_u8; REQUEST + 1];
-    let (_, length) = retry_on_intr(|| recv(socket, &mut bytes[..], RecvFlags::empty()))?;
-    if length == 0 {
-        return Ok(None);
-    }
+    let received = retry_on_intr(|| recv(socket, &mut bytes[..], RecvFlags::empty()));
+    let length = match received.map_err(io::Error::from) {
+        Ok((_, 0)) => return Ok(None),
+        Err(error) if is_end(&error) => return Ok(None),
+        received => received?.1,
+    };
     let request = serde_json::from_slice(bytes.get(..length).unwrap_or_default());
     Ok(Some(request.map_err(|_| Error::Object {
         action: "load a program".to_owned(),
@@ -195,10 +210,10 @@ mod tests {
         let (agent, loader) = pair();
         for wanted in [
             Wanted::Maps(Sizes::for_sources(u32::MAX)),
-            Wanted::Main { frags: false },
-            Wanted::Carrying { frags: true },
-            Wanted::Carrier,
-            Wanted::Dispatcher { slot: u32::MAX, frags: true },
+            Wanted::Program(Kind::Main { frags: false }),
+            Wanted::Program(Kind::Carrying { frags: true }),
+            Wanted::Program(Kind::Carrier),
+            Wanted::Program(Kind::Dispatcher { slot: u32::MAX, frags: true }),
         ] {
             for second in [false, true] {
                 let request = Request { wanted, second };
@@ -208,10 +223,10 @@ mod tests {
             }
         }
         for bytes in [
-            r#"{"wanted":"Carrier"}"#,
-            r#"{"wanted":"Carrier","second":2}"#,
-            r#"{"wanted":"Carrier","second":true,"path":"/"}"#,
-            r#"{"wanted":"Other","second":true}"#,
+            r#"{"wanted":{"Program":"Carrier"}}"#,
+            r#"{"wanted":{"Program":"Carrier"},"second":2}"#,
+            r#"{"wanted":{"Program":"Carrier"},"second":true,"path":"/"}"#,
+            r#"{"wanted":{"Program":"Other"},"second":true}"#,
             "{}",
             &" ".repeat(60_000),
         ] {
@@ -250,7 +265,8 @@ mod tests {
         let flags = rustix::io::fcntl_getfd(&came).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         drop(loader);
-        ask(agent.as_fd(), Request { wanted: Wanted::Carrier, second: true }).unwrap();
+        ask(agent.as_fd(), Request { wanted: Wanted::Program(Kind::Carrier), second: true })
+            .unwrap();
         assert!(next(came.as_fd()).unwrap().unwrap().is_ok());
     }
 }

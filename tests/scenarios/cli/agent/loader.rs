@@ -170,27 +170,29 @@ fn what_is_no_request_is_answered_by_an_error() {
     };
     const LOADED: &str = "{}";
     let main = |frags, second| {
-        ask(&format!(r#"{{"wanted":{{"Main":{{"frags":{frags}}}}},"second":{second}}}"#))
+        ask(&format!(
+            r#"{{"wanted":{{"Program":{{"Main":{{"frags":{frags}}}}}}},"second":{second}}}"#
+        ))
     };
     assert_eq!(main(false, false), LOADED);
     for request in [
         "{}",
-        r#"{"wanted":"Carrier"}"#,
-        r#"{"wanted":"Carrier","second":7}"#,
-        r#"{"wanted":{"Main":{"frags":false,"path":"/"}},"second":false}"#,
+        r#"{"wanted":{"Program":"Carrier"}}"#,
+        r#"{"wanted":{"Program":"Carrier"},"second":7}"#,
+        r#"{"wanted":{"Program":{"Main":{"frags":false,"path":"/"}}},"second":false}"#,
         &" ".repeat(60_000),
     ] {
         assert!(ask(request).contains("names none that an agent needs"), "{request}");
     }
     // There are no maps in the other directory, and none come to be there.
-    let carrying = r#"{"wanted":{"Carrying":{"frags":false}},"second":true}"#;
+    let carrying = r#"{"wanted":{"Program":{"Carrying":{"frags":false}}},"second":true}"#;
     let sizes = r#"{"sources":0,"buckets":1,"wide_states":1,"overrides":1}"#;
     let made = format!(r#"{{"wanted":{{"Maps":{sizes}}},"second":true}}"#);
     for answer in [
         main(false, true),
         ask(carrying),
-        ask(r#"{"wanted":"Carrier","second":false}"#),
-        ask(r#"{"wanted":{"Dispatcher":{"slot":1,"frags":false}},"second":true}"#),
+        ask(r#"{"wanted":{"Program":"Carrier"},"second":false}"#),
+        ask(r#"{"wanted":{"Program":{"Dispatcher":{"slot":1,"frags":false}}},"second":true}"#),
         ask(&made),
     ] {
         assert!(answer.contains("\"exit_code\":"), "{answer}");
