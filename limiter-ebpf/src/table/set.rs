@@ -284,16 +284,16 @@ impl SetRef {
 }
 
 /// The debt notes of a set, looked up.
-struct DebtNotes(*mut Debts);
+pub(super) struct DebtNotes(*mut Debts);
 
 impl DebtNotes {
     #[inline(always)]
-    fn of(set_ref: &SetRef) -> Option<Self> {
+    pub(super) fn of(set_ref: &SetRef) -> Option<Self> {
         Some(Self(DEBTS.get_ptr_mut(set_ref.number)?))
     }
 
     #[inline(always)]
-    fn at(&self, way: usize) -> DebtUntil {
+    pub(super) fn at(&self, way: usize) -> DebtUntil {
         // SAFETY: a map value that was looked up in this run; the way is one of the set.
         DebtUntil(unsafe { (&raw const (*self.0)[way & (WAYS - 1)]).read_volatile() })
     }
