@@ -202,9 +202,11 @@ impl<'a> Row<'a> {
     }
 
     /// The meter of the row's shared bucket, which admits [`shared`](Limit::shared) [times](Allowance::times)
-    /// as much. If no meter can represent that, the factor is halved until one can.
+    /// as much; by default as what shares it may be that many keys. If no meter can represent that, the factor is halved until
+    /// one can.
     fn shared_meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
-        let mut times = self.limit.shared.unwrap_or(WAYS as u32);
+        let keys = if self.key.parts.is_empty() { 1 } else { WAYS as u32 };
+        let mut times = self.limit.shared.unwrap_or(keys);
         while times > 1 && self.meter(allowance.times(times)).is_err() {
             times /= 2;
         }

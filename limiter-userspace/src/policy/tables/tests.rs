@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*};
 use super::*;
 use crate::policy::{
     Bucket, Builtin, KeyPrefix,
-    model::{Allowance, Override, OverrideWhom},
+    model::{Allowance, KeyPart, Layer, Limit, Override, OverrideWhom},
 };
 
 pub(super) fn bucket(packets: u64) -> Bucket {
@@ -126,6 +126,22 @@ fn rates_that_are_one_share_a_profile() {
     let tables = compiled(&policy);
     // One profile and one meter more belong to shared entries.
     assert_eq!((tables.profiles.len(), tables.meters.len()), (3, 3));
+}
+
+/// A limit with one key has no others to share with.
+#[test]
+fn what_keys_share_is_that_of_sixteen_keys_but_for_a_limit_with_one() {
+    let limit = |name: &str, parts: &[KeyPart]| {
+        let layers = vec![Layer { allowance: bucket(100).into(), key: None }];
+        Limit { layers, ..Limit::new(name, parts) }
+    };
+    let limits = vec![limit("all", &[]), limit("destination", &[KeyPart::Destination])];
+    let tables = compiled(&Policy { limits, ..Policy::default() });
+    let left = |number: u32| tables.meters[number as usize].gcra.left(0);
+    let mut shared: Vec<_> =
+        tables.rows.iter().map(|row| left(row.shared_meter) / left(row.meter)).collect();
+    shared.sort_unstable();
+    assert_eq!(shared, [1, 16]);
 }
 
 #[test]
