@@ -52,11 +52,12 @@ pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
             break;
         }
         if WIDE && is_wide(place) {
-            if find_wide_at(place) != 0
-                && look_wide_at(place, 0) == FULL
-                && make_room_at(ctx, place) == AGAIN
-            {
-                look_wide_at(place, 1);
+            if find_wide_at(place) != 0 {
+                // Also for a packet that is refused: what the key was bound to last tells until when it owes.
+                refresh_keyed_at(place);
+                if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
+                    look_wide_at(place, 1);
+                }
             }
         } else if look_bucket_at(place, 0) == STALE {
             refresh_keyed_at(place);

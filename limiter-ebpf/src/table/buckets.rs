@@ -423,7 +423,7 @@ impl Ways for BucketSet {
         }
         find_meter_of(way);
         // One of them is about the bucket. A branch would double what the verifier follows in each turn of a loop.
-        Eviction::Owes(until, (is_single(way) | holds_one(way)) != 0)
+        Eviction::Owes(until, (is_single(way) | holds_one(way)) & is_read(way) != 0)
     }
 }
 
@@ -494,13 +494,22 @@ extern "C" fn is_single(way: u32) -> u32 {
     let (entry, now) = (scratch.keyed.first + way, scratch.time.now);
     let number = half(scratch.binding.epoch(), scratch.keyed.usage_meter);
     let Some(meter) = METERS.get(number) else { return 1 };
-    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr(entry), MEASURES.get(entry)) else {
-        return 0;
-    };
+    let Some(bucket) = BUCKETS.get_ptr(entry) else { return 0 };
     // SAFETY: as in `bucket_usage_of`.
     let word = unsafe { (&raw const (*bucket).word).read_volatile() };
-    // Where the rate has changed since, the word cannot be read by this meter.
-    u32::from(meter.measure() == *measure && meter.is_single(word, now))
+    meter.is_single(word, now).into()
+}
+
+/// Returns 1 if the bucket of a way is measured as that meter measures, or its limit is gone. Where the rate or the window has
+/// changed since, or is that of an override, the meter does not tell what the bucket owes.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn is_read(way: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let number = half(scratch.binding.epoch(), scratch.keyed.usage_meter);
+    let Some(meter) = METERS.get(number) else { return 1 };
+    let measure = MEASURES.get(scratch.keyed.first + way);
+    measure.is_some_and(|measure| meter.measure() == *measure).into()
 }
 
 /// Returns 1 if a way has a wide state with no more than one event, or connection, or that of a limit that is gone.

@@ -218,7 +218,7 @@ impl Wide {
         if meter.kind == Meter::SLIDING_LOG {
             meter.sliding_log().is_single(self.control.load(), &self.slots, now)
         } else {
-            meter.concurrent().fill(&self.slots, now) <= 1
+            meter.concurrent().held(&self.slots, now) <= 1
         }
     }
 

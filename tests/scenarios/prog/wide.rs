@@ -1,13 +1,14 @@
 //! The table of wide states when it is full: which log, or list of connections, is kept, and what happens to keys without one.
 
 use limiter_common::{
-    abi::counters::TableStats, algorithm::rate::SECOND, policy::limit::BucketKey,
+    abi::counters::TableStats, algorithm::rate::SECOND, base::address::Address,
+    policy::limit::BucketKey,
 };
 use limiter_tests::{
-    packet::{Frame, SYN},
+    packet::{ACK, FIN, Frame, SYN, set_source},
     program::{Clock, Sizes, TestProgram, Verdict},
 };
-use limiter_userspace::policy::model::{Allowance, Count, KeyPart, Limit};
+use limiter_userspace::policy::model::{Allowance, Count, KeyPart, Limit, Override, OverrideWhom};
 
 use super::{
     NOW,
@@ -73,6 +74,63 @@ fn a_key_that_owes_is_kept_through_any_flood() {
         assert!(owing > 0 && entries > u64::from(states), "{entries} entries, {owing} owed");
         program.check_accounts().unwrap();
     }
+}
+
+/// The same where the policy, or any list, has changed since the key was admitted last: it is refused by the new window, and is
+/// kept as long as that.
+#[test]
+fn a_key_that_is_refused_owes_by_the_window_in_force() {
+    let log = |window| Allowance::SlidingLog { limit: 5, window };
+    let (mut program, states) = full(log(MINUTE));
+    assert_eq!(passed(&mut program, 0, 1..10), 5);
+    program.apply(&policy_of([by_destination(log(60 * MINUTE))])).unwrap();
+    // The refusal is the only packet of the key under the new policy.
+    assert_eq!(passed(&mut program, 0, 10..11), 0);
+    program.at(NOW + 10 * MINUTE).unwrap();
+    for number in 1..=part(16) as u32 * states {
+        program.run(&to(number, 1)).unwrap();
+    }
+    assert_eq!(passed(&mut program, 0, 20..30), 0);
+}
+
+/// A source with an override is kept by that, also when it sent nothing since the policy changed.
+#[test]
+fn a_key_with_an_override_owes_by_that() {
+    let log = |window| Allowance::SlidingLog { limit: 5, window };
+    let whom = OverrideWhom::Prefix("192.0.2.1/32".parse().unwrap());
+    let mut kept = limit("kept", &[KeyPart::Source], log(MINUTE));
+    kept.overrides = vec![Override { whom, layers: Some(vec![log(60 * MINUTE)]) }];
+    let sizes = Sizes { overrides: 8, sources: 1 << 14, ..smallest() };
+    let policy = policy_of([kept]);
+    let mut program = TestProgram::new(sizes, &policy, Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    assert_eq!(passed(&mut program, 0, 1..10), 5);
+    program.apply(&policy).unwrap();
+    program.at(NOW + 10 * MINUTE).unwrap();
+    for number in 1..=32 * sizes.wide_states {
+        let mut frame = to(0, 1);
+        assert!(set_source(&mut frame, (0x0a00_0000 + number).to_be_bytes().into()));
+        program.run(&frame).unwrap();
+    }
+    assert_eq!(passed(&mut program, 0, 20..30), 0);
+}
+
+/// Connections that are closing have their places as long as sockets may be there.
+#[test]
+fn a_key_with_closing_connections_is_kept_through_a_flood() {
+    let (mut program, states) = full(ALL[1](5));
+    assert_eq!(passed(&mut program, 0, 1..10), 5);
+    for port in 1..6 {
+        let end = Frame::tcp(A, 0xc612_0000_u32.to_be_bytes(), port, 443, FIN | ACK);
+        program.run(&end.build()).unwrap();
+    }
+    program.at(NOW + MINUTE).unwrap();
+    for number in 1..=32 * states {
+        program.run(&to(number, 1)).unwrap();
+    }
+    let keys = program.wide_states().unwrap();
+    let of_it = |(key, _): &(BucketKey, _)| key.destination == Address::v4([198, 18, 0, 0]).words;
+    assert!(keys.iter().any(of_it), "it was forgotten");
 }
 
 /// When all entries owe for more than one packet, keys without an entry share one log, or one list, which has 16 times the

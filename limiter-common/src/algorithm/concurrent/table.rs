@@ -120,6 +120,13 @@ impl Concurrent {
         slots.open(self.expiry(), Self::tick(now))
     }
 
+    /// The connections that may hold a slot at `now` (nanoseconds): those that are closing count as long as open ones, as their
+    /// sockets may be there still.
+    #[inline(always)]
+    pub fn held(&self, slots: &impl Table, now: u64) -> u64 {
+        slots.open(self.silence(), Self::tick(now))
+    }
+
     /// Nanoseconds from `now` until a place becomes free if all connections are silent, at most, and no
     /// socket holds one; 0 when one is free.
     ///
