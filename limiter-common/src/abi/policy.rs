@@ -2,7 +2,6 @@
 
 use crate::{
     abi::table::WAYS,
-    algorithm::gcra::Gcra,
     base::{address::Mask, seed::Seed},
     packet::reason::Reason,
     policy::limit::{COLUMNS, INLINE, Key, LIMITS},
@@ -109,9 +108,6 @@ pub struct Settings {
     pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits.
     pub default_destination_limits: u64,
-    /// The limits of the first profile that are about some packets only, as bits, where others are about all: those
-    /// packets of known sources the fast path leaves alone, as several limits are about them.
-    pub conditional_limits: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
     pub inline: [u64; INLINE],
     /// Their [`limit_ids`](crate::policy::limit::Limit::limit_id).
@@ -120,10 +116,8 @@ pub struct Settings {
     pub tallies: [u32; INLINE],
     /// The first profile, which most sources have, so that it need not be looked up.
     pub default_profile: Profile,
-    /// The buckets of its inline limits, likewise, for the fast path and for newcomers.
-    pub default_buckets: [Gcra; INLINE],
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [u64; 31],
+    pub reserved: [[u64; 24]; 3],
 }
 
 impl Settings {
@@ -177,14 +171,10 @@ pub mod flag {
     /// Nothing is dropped by this policy, whatever [`Head::monitor`](crate::abi::policy::Head::monitor) is; what
     /// would be is counted.
     pub const MONITOR: u32 = 4;
-    /// Some packets of sources of the first profile can be told to conform by the fast path.
-    pub const FAST: u32 = 8;
-    /// These take the clock while nothing is spent, so most do: the fast path reads it before the entry.
-    pub const CLOCK: u32 = 16;
-    /// A limit asks about destinations, which the fast path does not look at.
-    pub const DESTINATIONS: u32 = 32;
+    /// A limit asks about destinations, for which all headers of a packet are read.
+    pub const DESTINATIONS: u32 = 8;
     /// A limit asks about what a later fragment has from its first one: protocol, ports, flags or type.
-    pub const FRAGMENTS: u32 = 64;
+    pub const FRAGMENTS: u32 = 16;
 }
 
 /// What holds for the sources of a prefix.
@@ -236,7 +226,16 @@ impl Profile {
         }
     }
 
-    /// The same if it takes no clock to tell, as it is so at any time.
+    /// The same, where such a source is blocked by a penalty until `blocked`. The lists rule.
+    #[inline(always)]
+    pub const fn standing(&self, blocked: u64, now: u64) -> Option<Reason> {
+        match self.listing(now) {
+            None if now < blocked => Some(Reason::Penalty),
+            reason => reason,
+        }
+    }
+
+    /// What is [listed](Self::listing) if it takes no clock to tell, as it is so at any time.
     #[inline(always)]
     pub const fn listing_for_ever(&self) -> Option<Reason> {
         if self.allowed == u64::MAX {

@@ -49,8 +49,8 @@ pub fn ether_type<F: Frame + ?Sized>(frame: &F) -> Option<u16> {
     frame.read_at::<ETHER_TYPE, 2>().map(u16::from_ne_bytes)
 }
 
-/// The key of the source of a frame of a version of IP, which has [short keys](Version::has_short_keys), and the
-/// transport protocol, if that is plain and no [control traffic](control). Nothing else of it is read.
+/// The key of the source of a frame of a version of IP, and the transport protocol, if that is plain and no
+/// [control traffic](control). Nothing else of it is read.
 #[inline(always)]
 pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(Address, u8)> {
     let header = V::read(frame)?;
@@ -69,7 +69,7 @@ pub fn source<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<(
     if header.protocol() == UDP && control::is_port(port::<V, F>(frame)?) {
         return None;
     }
-    Some((header.short_key(mask), header.protocol()))
+    Some((header.source().masked(mask), header.protocol()))
 }
 
 /// The port that a plain packet is for. It is known that the header of its transport protocol is there.
@@ -121,12 +121,6 @@ pub trait Version: Sized {
 
     /// The words of the destination, as those of an [`Address`].
     fn destination(&self) -> [u32; 4];
-
-    /// Whether keys of sources have 64 bits at most.
-    fn has_short_keys(mask: &Mask) -> bool;
-
-    /// The key of the source, if that is a short one; otherwise the first 64 bits of it.
-    fn short_key(&self, mask: &Mask) -> Address;
 }
 
 /// IPv4: without options, of a whole datagram.
@@ -171,16 +165,6 @@ impl Version for V4 {
     fn destination(&self) -> [u32; 4] {
         Address::v4([self.0[16], self.0[17], self.0[18], self.0[19]]).words
     }
-
-    #[inline(always)]
-    fn has_short_keys(_: &Mask) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn short_key(&self, mask: &Mask) -> Address {
-        self.source().masked(mask)
-    }
 }
 
 /// IPv6: without extension headers, as its protocol says.
@@ -219,17 +203,6 @@ impl Version for V6 {
     #[inline(always)]
     fn destination(&self) -> [u32; 4] {
         address::<24>(&self.0)
-    }
-
-    #[inline(always)]
-    fn has_short_keys(mask: &Mask) -> bool {
-        mask.ipv6[2] | mask.ipv6[3] == 0
-    }
-
-    #[inline(always)]
-    fn short_key(&self, mask: &Mask) -> Address {
-        let ([a, b, ..], [c, d, ..]) = (self.source().words, mask.ipv6);
-        Address::v6([a & c, b & d, 0, 0])
     }
 }
 
@@ -325,13 +298,10 @@ mod tests {
         ]
     }
 
-    /// What is known of a frame by its parts, if it is plain, and its key short.
+    /// What is known of a frame by its parts, if it is plain.
     fn by_parts<F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
         fn parts<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
             let (source, protocol) = source::<V, F>(frame, mask)?;
-            if !V::has_short_keys(mask) {
-                return None;
-            }
             let packet = without_addresses::<V, F>(frame, protocol).unwrap();
             assert_eq!(port::<V, F>(frame), packet.port());
             let mut whole = Packet::UNREADABLE;
@@ -357,9 +327,8 @@ mod tests {
         let is_plain = read(frame, &mut plain);
         for (v4, v6) in [(32, 64), (25, 57), (0, 0), (32, 65), (24, 128)] {
             let mask = Mask::new(v4, v6);
-            let is_short = is_plain && (plain.source.family == Address::IPV4 || v6 <= 64);
             let source = plain.source.masked(&mask);
-            let parts = is_short.then_some(Packet { source, destination: [0; 4], ..plain });
+            let parts = is_plain.then_some(Packet { source, destination: [0; 4], ..plain });
             assert_eq!(by_parts(frame, &mask), parts, "{what:02x?} of {}", frame.total());
         }
         if is_plain {

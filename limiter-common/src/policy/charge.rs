@@ -7,6 +7,7 @@
 use crate::{
     algorithm::policer::{Look, Policer, REFUND_TRIES, Refusal, TRIES},
     base::word::Word,
+    packet::reason::Reason,
 };
 
 /// What is known of the limits of one packet, as sets of their bits.
@@ -46,6 +47,16 @@ impl Bill {
     #[inline(always)]
     pub const fn monitored(&self) -> u64 {
         self.exceeded & self.refused.wrapping_sub(1)
+    }
+
+    /// What becomes of the packet, which is counted under `conform` if all of its limits have room for it.
+    #[inline(always)]
+    pub const fn reason(&self, conform: Reason) -> Reason {
+        match (self.refused, self.contended) {
+            (0, _) => conform,
+            (_, 0) => Reason::Exceed,
+            _ => Reason::Contended,
+        }
     }
 
     /// Notes that a limit has no room for the packet.

@@ -55,8 +55,6 @@ pub(crate) struct PacketScratch {
     pub(crate) packet: Packet,
     /// Bytes of the frame.
     pub(crate) bytes: u64,
-    /// Always 0, which the verifier does not know.
-    zero: u64,
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     pub(crate) monitor: u64,
     /// The place of the reason to pass it.
@@ -86,10 +84,13 @@ pub(crate) struct PacketScratch {
     pub(crate) refused_syn: RefusedSyn,
     /// How many sockets were found that keep their places, while they are looked up.
     pub(crate) in_vain: u64,
-    /// When the fast path read the clock for it, in nanoseconds; 0 if it did not.
+    /// When the clock was read for it, in nanoseconds; 0 if it was not.
     pub(crate) now: u64,
-    /// 1 when the cache of the CPU was asked about it, otherwise 0.
-    pub(crate) is_asked: u64,
+    /// 1 when all of its headers were read, otherwise 0.
+    pub(crate) is_read: u64,
+    /// The place of the inline limit that was looked at last, and the limits that it was not found to leave far, as bits.
+    pub(crate) looked: u64,
+    pub(crate) over: u64,
     /// When it is decided; until then, when its source's entry was bound.
     pub(crate) time: Time,
     /// The same by the tick, where the clock was read for it.
@@ -323,20 +324,13 @@ impl PacketScratch {
         self.by_tick()
     }
 
-    /// The time, in nanoseconds: when the fast path read the clock for it, or now.
+    /// The time, in nanoseconds: when the clock was read for it, or now.
     #[inline(always)]
     pub(crate) fn now(&mut self) -> u64 {
         match self.reread().now {
             0 => clock::now(),
             now => now,
         }
-    }
-
-    /// The same number, which the verifier no longer knows: it would follow each of several known ones to the end.
-    #[inline(always)]
-    pub(crate) fn unknown(&self, number: usize) -> usize {
-        // SAFETY: a field of the value, which is borrowed.
-        number + unsafe { (&raw const self.zero).read_volatile() } as usize
     }
 
     /// Finds out which slot of the cache it has besides what its source tells; `rest` gives the rest of its key. The limits
@@ -374,15 +368,6 @@ impl PacketScratch {
     pub(crate) fn key(&self) -> SourceKey {
         // SAFETY: as in `write_key`.
         unsafe { SourceKey::read(&raw const self.source) }
-    }
-
-    /// The key of its source, as it was written, if that is of IPv6 and has 64 bits at most.
-    #[inline(always)]
-    pub(crate) fn short_source(&self) -> Address {
-        let words = &self.source.words;
-        // SAFETY: words of the value, which is borrowed.
-        let [a, b] = [0, 1].map(|word| unsafe { (&raw const words[word]).read_volatile() });
-        Address::v6([a, b, 0, 0])
     }
 
     /// Finds out what the packet is.

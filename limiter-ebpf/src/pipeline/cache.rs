@@ -3,7 +3,6 @@
 
 use limiter_common::{
     abi::policy::{Settings, half},
-    base::address::Address,
     memory::cache::{Cached, Recent},
     packet::reason::Reason,
     policy::{limit::Limit, rest::Rest},
@@ -95,18 +94,14 @@ fn choose_slot(
 }
 
 /// Decides about the packet, whose place is known, by what this CPU holds of its source, and counts it: it
-/// is dropped if that is refused, and passes, for a reason, if it was leased.
-///
-/// The source is asked for twice, as it need not be kept meanwhile: there is no room on the stack.
+/// is dropped if that is refused, and passes if it was leased.
 #[inline(always)]
 pub(crate) fn decide(
     scratch: &mut PacketScratch,
-    source: impl Fn(&PacketScratch) -> Address,
     epoch: u32,
     settings: &Settings,
-    conform: impl Fn(&PacketScratch) -> Verdict,
 ) -> Option<Verdict> {
-    let key = SourceKey::of(&source(scratch));
+    let key = scratch.key();
     let cached = choose_slot(scratch.reread(), key, epoch, settings)?;
     let tick = clock::number();
     cached.meet(tick);
@@ -120,7 +115,6 @@ pub(crate) fn decide(
             cached.dropped.add(bytes);
             counters::count(cached.tally.into(), Outcome::Exceed, bytes);
             if cached.is_due() {
-                scratch.write_key(SourceKey::of(&source(scratch)));
                 escape(scratch);
                 tell_slot(epoch);
             }
@@ -136,7 +130,7 @@ pub(crate) fn decide(
     if by_key != 0 {
         count_conform(scratch, epoch, by_key, bytes);
     }
-    Some(conform(scratch.reread()))
+    Some(Verdict(scratch.reread().conform))
 }
 
 /// Counts the packet under limits with keys of their own that it was leased from. Mostly it is one, which takes no call.

@@ -88,13 +88,8 @@ fn decide(
         return Verdict(scratch.conform);
     }
     let now = clock::now();
-    if profile.listed != 0
-        && let Some(reason) = profile.listing(now)
-    {
+    if let Some(reason) = profile.standing(blocked, now) {
         return Verdict::new(reason);
-    }
-    if now < blocked {
-        return Verdict::new(Reason::Penalty);
     }
     if applies == 0 {
         return Verdict(scratch.conform);
@@ -138,8 +133,9 @@ fn decide(
     if bill.refused != 0 && scratch.leased() != 0 {
         return charge_alone(scratch);
     }
-    if bill.contended != 0 {
-        return Verdict::new(Reason::Contended);
+    let reason = bill.reason(Reason::Conform);
+    if reason == Reason::Contended {
+        return Verdict::new(reason);
     }
     let conform = if bill.refused == 0 { bill.charged } else { 0 };
     let monitored = bill.monitored() | bill.refused & scratch.monitored();
@@ -167,7 +163,7 @@ fn decide(
     scratch.may_lease = 0;
     scratch.refusing.begin(bill.refused);
     scratch.refused = bill.refused;
-    Verdict::new(Reason::Exceed)
+    Verdict::new(reason)
 }
 
 /// The limits with keys of their own that are about the packet. They are read from where they were written: of what is kept,

@@ -4,13 +4,8 @@ use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use limiter_common::{
     abi::policy::flag,
     base::tally::Tally,
-    packet::{
-        control,
-        frame::Frame as _,
-        link::{self, Link, NonIp},
-        parse::parse_by,
-        reason::Reason,
-    },
+    packet::{frame::Frame as _, reason::Reason},
+    table::set::Place,
 };
 
 #[cfg(feature = "messages")]
@@ -19,13 +14,14 @@ use crate::{
     events::emit::note_refusal,
     kernel::{frame::XdpFrame, scratch::PacketScratch},
     pipeline::{
+        admit::admit,
         cache::remember_refusal,
+        classify::classify_packet,
         control::{decide_early, decide_non_ip},
-        fast,
         full::decide_packet,
+        headers::{OTHER, UNUSUAL, read_all, read_plain},
         lease::keep_lease,
         refusal::settle_refusal,
-        simple::admit,
     },
     policy::{active::ActivePolicy, verdict::Verdict},
     table::{entry, insert::find_or_insert_entry, lookup::EntryId},
@@ -35,58 +31,70 @@ use crate::{
 /// do at its state is over in less time than an attempt takes.
 const ATTEMPTS: u32 = 8;
 
-/// No epoch.
-const NEVER: u64 = u64::MAX;
-
 /// Runs the limiter on one frame; `FRAGS` says that it may lie in several pieces.
 #[inline(always)]
 pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let frame = XdpFrame::new::<FRAGS>(ctx);
     let bytes = frame.total() as u64;
-    let Some(scratch) = PacketScratch::get() else {
+    let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
     (scratch.bytes, scratch.now, scratch.entry_id) = (bytes, 0, EntryId::UNKNOWN.0);
-    scratch.is_asked = 0;
-    if let Some(verdict) = fast::decide(&frame, scratch) {
+    scratch.is_read = 0;
+    if !read_plain(&frame, scratch, &policy)
+        && let Some(verdict) = read_any(ctx.ctx, &policy)
+    {
         return verdict.settle(scratch.reread().bytes);
     }
-    run_any(ctx.ctx)
+    // What of the packet was written is read back: the ways that it was read in are no longer told apart.
+    let verdict = admit(ctx.ctx, scratch.reread(), &policy);
+    // Most packets there are end here.
+    if verdict.is_decided() && !verdict.is_open() {
+        return verdict.settle(scratch.reread().bytes);
+    }
+    decide_fully(ctx.ctx, verdict)
 }
 
-/// Runs the limiter on a frame that is not decided about by the fast path.
+/// Reads all headers of a frame, and finds out the limits that it is about; or decides about it, if no limit is about it.
 #[inline(always)]
-fn run_any(ctx: *mut xdp_md) -> u32 {
-    let parsed = parse_packet(ctx);
-    let Some(scratch) = PacketScratch::get() else {
-        return Verdict::new(Reason::Contended).settle(0);
-    };
-    if parsed < UNUSUAL {
+fn read_any(ctx: *mut xdp_md, policy: &ActivePolicy) -> Option<Verdict> {
+    let read = read_all(ctx);
+    let Some(scratch) = PacketScratch::get() else { return Some(Verdict::new(Reason::Contended)) };
+    if read < UNUSUAL {
         let free = Verdict::new(Reason::NonIp);
-        let verdict = if parsed == OTHER { Verdict(decide_non_ip().into()) } else { free };
-        return verdict.settle(scratch.reread().bytes);
+        return Some(if read == OTHER { Verdict(decide_non_ip().into()) } else { free });
     }
-    scratch.refusing.begin(0);
-    (scratch.refused, scratch.may_prove) = (0, 0);
-    scratch.classified = NEVER;
-    scratch.handshake_key = 0;
-    scratch.tag = 0;
-    (scratch.leased, scratch.lease_lost, scratch.may_lease) = (0, 0, 0);
     #[cfg(feature = "messages")]
     tell_anomaly();
-    // What of the packet was written is read back: the ways that the parser took are no longer told apart.
-    let scratch = scratch.reread();
-    if parsed == UNUSUAL {
+    if read == UNUSUAL {
         let verdict = Verdict(decide_early().into());
         if !verdict.is_open() {
-            return verdict.settle(scratch.reread().bytes);
+            return Some(verdict);
         }
     }
-    // Most packets there are end here.
-    let mut verdict = match ActivePolicy::get() {
-        Some(policy) => admit(scratch.reread(), &policy),
-        None => Verdict::new(Reason::Contended),
-    };
+    let scratch = scratch.reread();
+    scratch.handshake_key = 0;
+    classify_packet(scratch, policy.epoch, policy.settings);
+    // Other parts of the program wrote to it.
+    let (scratch, settings) = (scratch.reread(), policy.settings);
+    scratch.find_source(&settings.mask);
+    scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
+    None
+}
+
+/// Decides about a packet that takes a closer look, limit by limit.
+#[inline(always)]
+fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return verdict.settle(0) };
+    if scratch.is_read == 0 {
+        read_all(ctx);
+        scratch.reread().handshake_key = 0;
+    }
+    let scratch = scratch.reread();
+    scratch.refusing.begin(0);
+    (scratch.refused, scratch.may_prove) = (0, 0);
+    scratch.tag = 0;
+    (scratch.lease_lost, scratch.may_lease) = (0, 0);
     for _ in 0..ATTEMPTS {
         if !verdict.is_decided() {
             bind_packet();
@@ -126,50 +134,6 @@ fn decide_by_entry(ctx: *mut xdp_md) -> Verdict {
         Some(source) => Verdict(decide_packet(ctx, source).into()),
         None => Verdict::new(Reason::Contended),
     }
-}
-
-/// A frame that is of a protocol of the link itself, see [`NonIp`].
-const LINK_PROTOCOL: u32 = 0;
-/// Any other frame that is not IP.
-const OTHER: u32 = 1;
-/// A packet that is [looked at early](decide_early).
-const UNUSUAL: u32 = 2;
-/// Any other packet.
-const USUAL: u32 = 3;
-
-/// Reads the frame, and tells what it is. It is verified by itself: what is on its stack is gone when the packet is
-/// decided.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn parse_packet(ctx: *mut xdp_md) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return LINK_PROTOCOL };
-    let frame = XdpFrame::of(ctx, scratch.bytes as usize);
-    let parsed = parse_by(
-        &frame,
-        &mut scratch.packet,
-        #[inline(always)]
-        |_| Link(read_link(ctx)),
-    );
-    match parsed {
-        Ok(conform) => scratch.conform = conform.index() as u64,
-        Err(NonIp::LinkProtocol) => return LINK_PROTOCOL,
-        Err(NonIp::Other) => return OTHER,
-    }
-    // What the parser found out is read back: its ways are no longer told apart.
-    let scratch = scratch.reread();
-    let unusual = scratch.conform == Reason::TooDeep.index() as u64
-        || scratch.packet.fragment.0 != 0
-        || control::may_be(&scratch.packet);
-    if unusual { UNUSUAL } else { USUAL }
-}
-
-/// Reads the link headers, and gives them as a [`Link`]. It is verified by itself: what is behind them is then followed
-/// once, and not for each number of tags and labels.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn read_link(ctx: *mut xdp_md) -> u64 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    link::read(&XdpFrame::of(ctx, scratch.bytes as usize)).0
 }
 
 /// Binds the entry of the packet's source to the policy in force, or makes it.

@@ -38,8 +38,6 @@ impl EntryId {
     pub(crate) const UNTRACKED: Self = Self(Self::OVERFLOW - 2);
     /// Not known yet, in a set without a free way.
     pub(crate) const SET_FULL: Self = Self(Self::OVERFLOW - 3);
-    /// The same, and it was found that the source needs one.
-    pub(crate) const MUST_INSERT: Self = Self(Self::OVERFLOW - 4);
 
     /// The first of those of the sources that found no room.
     const OVERFLOW: u32 = u32::MAX - shared::OVERFLOWS;

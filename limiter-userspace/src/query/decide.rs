@@ -234,11 +234,8 @@ impl Case<'_> {
         let now = self.now;
         let profile = &source.profile;
         let conform = Ruling::of(self.conform);
-        if let Some(reason) = profile.listing(now) {
+        if let Some(reason) = profile.standing(source.blocked, now) {
             return Ok(Ruling::of(reason));
-        }
-        if now < source.blocked {
-            return Ok(Ruling::of(Reason::Penalty));
         }
         let applies = profile.limits & applicable;
         if applies == 0 {
@@ -246,11 +243,7 @@ impl Case<'_> {
         }
         let bill = self.look(source, applies)?;
         let refused = if bill.contended == 0 { bill.refused } else { 0 };
-        let reason = match (bill.refused, bill.contended) {
-            (0, _) => conform.reason,
-            (_, 0) => Reason::Exceed,
-            _ => Reason::Contended,
-        };
+        let reason = bill.reason(conform.reason);
         let charged = if bill.refused == 0 { bill.due() } else { 0 };
         Ok(Ruling { refused, exceeded: bill.monitored(), charged, ..Ruling::of(reason) })
     }

@@ -95,13 +95,6 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The limits without conditions on the packet, as bits: they match all packets of their sources.
-    pub(super) fn unconditional(&self) -> u64 {
-        let sets = self.sets.iter().flat_map(|(_, sets)| sets);
-        let destinations = self.destinations.iter().map(|(_, _, limits)| limits);
-        sets.chain(destinations).fold(self.elsewhere, |all, limits| all & limits)
-    }
-
     /// Builds the sets of a property, if a limit has a condition on it. `accepts` tells whether the limit of
     /// a row accepts a value; `None` if it has no condition on the property.
     fn match_field(

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use limiter_common::algorithm::{binding::Binding, gcra::Gcra, meter::Meter};
+use limiter_common::algorithm::{binding::Binding, meter::Meter};
 
 use crate::policy::error::{METERS, PolicyError};
 
@@ -34,12 +34,6 @@ impl Meters {
     /// The meter with a number.
     pub(super) fn get(&self, number: u32) -> Option<&Meter> {
         self.meters.get(number as usize)
-    }
-
-    /// The bucket of the meter with this number; [`Gcra::NONE`], to which no packet conforms, if there is
-    /// none.
-    pub(super) fn bucket(&self, number: u32) -> Gcra {
-        self.get(number).map_or(Gcra::NONE, |meter| meter.gcra)
     }
 }
 

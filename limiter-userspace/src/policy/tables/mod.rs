@@ -15,7 +15,7 @@ mod rows;
 
 use limiter_common::{
     abi::policy::{Profile, Settings, flag},
-    algorithm::{gcra::Gcra, meter::Meter},
+    algorithm::meter::Meter,
     base::address::{Address, Mask},
     policy::{
         control::Budgets,
@@ -179,13 +179,11 @@ fn compile_rows(
             word(at).is_some() && (compiled[at].bytes != 0 || costs)
         }),
         default_destination_limits: classes.elsewhere,
-        conditional_limits: 0,
         inline: [0; INLINE],
         limit_ids: [0; INLINE],
         tallies: [0; INLINE],
         default_profile: Profile::default(),
-        default_buckets: [Gcra::NONE; INLINE],
-        reserved: [0; 31],
+        reserved: [[0; 24]; 3],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -196,9 +194,8 @@ fn compile_rows(
     }
     profiles.find_untracked_allowances(&settings, &meters);
     profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
-    profiles.find_fast(&mut settings, &classes, &meters, context.tick);
-    // Now the default profile is complete.
-    profiles.copy_first(&mut settings, &meters);
+    // Now the first profile is complete.
+    settings.default_profile = profiles.profiles.first().copied().unwrap_or_default();
     let enforced = policy.mode == GlobalMode::Enforce;
     let refuses = profiles.profiles.iter().any(|profile| {
         profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ipnet::IpNet;
 use limiter_common::{
-    abi::policy::{Profile, Settings, flag},
+    abi::policy::{Profile, Settings},
     algorithm::gcra::Gcra,
     base::address::Address,
     policy::limit::{INLINE, Limit as Compiled},
@@ -19,7 +19,6 @@ use super::{
         units::quoted,
     },
     assignment::Assignment,
-    classes::Classes,
     context::Context,
     meters::{Meters, number},
     rows::{Row, Rows},
@@ -146,38 +145,6 @@ impl Profiles {
             let leases = leases.filter(|(_, packets)| *packets != 0);
             profile.lease = leases.clone().map(|(_, packets)| packets).min().unwrap_or(0);
             profile.leased_of = leases.fold(0, |all, (bit, _)| all | bit);
-        }
-    }
-
-    /// Computes what the fast path can decide for sources of the default profile: bits of [`flag`], and
-    /// [`Settings::conditional_limits`].
-    pub(super) fn find_fast(
-        &self,
-        settings: &mut Settings,
-        classes: &Classes,
-        meters: &Meters,
-        tick: u64,
-    ) {
-        let Some(first) = self.profiles.first() else { return };
-        let about_all = first.limits & classes.unconditional();
-        settings.conditional_limits = if about_all == 0 { 0 } else { first.limits & !about_all };
-        let is_only = |bit: &u64| *bit == about_all && bit & settings.unit != 0;
-        let only = settings.inline.iter().position(is_only);
-        let meter = only.and_then(|place| meters.get(first.meters[place]));
-        if about_all == 0 {
-            settings.flags |= flag::FAST;
-        } else if let Some(meter) = meter {
-            let takes_clock = meter.gcra.takes_clock(tick);
-            settings.flags |= flag::FAST | if takes_clock { flag::CLOCK } else { 0 };
-        }
-    }
-
-    /// Copies the default profile, and the buckets of its inline limits, to the settings.
-    pub(super) fn copy_first(&self, settings: &mut Settings, meters: &Meters) {
-        let Some(first) = self.profiles.first() else { return };
-        settings.default_profile = *first;
-        for (bucket, meter) in settings.default_buckets.iter_mut().zip(first.meters) {
-            *bucket = meters.bucket(meter);
         }
     }
 }

@@ -75,12 +75,7 @@ fn an_empty_policy_is_one_empty_profile() {
     assert_eq!((&*tables.prefixes, &*tables.rows, &*tables.classes), (&[][..], &[][..], &[][..]));
     assert_eq!(tables.meters, [Meter::default()]);
     let (mask, elsewhere) = (Mask::new(32, 64), u64::MAX);
-    let settings = Settings {
-        mask,
-        default_destination_limits: elsewhere,
-        flags: flag::FAST,
-        ..Settings::default()
-    };
+    let settings = Settings { mask, default_destination_limits: elsewhere, ..Settings::default() };
     assert_eq!(tables.settings, settings);
 }
 
@@ -109,7 +104,7 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
     );
     let Settings { mask, flags, enforced, unit, keyed, inline, .. } = tables.settings;
     assert_eq!(mask, Mask::new(30, 60));
-    assert_eq!(flags, flag::PREFIXES | flag::LIMITS | flag::FAST | flag::FRAGMENTS);
+    assert_eq!(flags, flag::PREFIXES | flag::LIMITS | flag::FRAGMENTS);
     assert_eq!((enforced, unit, keyed), (7, 7, connection));
     assert_eq!(inline, [source, syn, 0, 0, 0, 0, 0, 0], "that of most packets first");
 }

@@ -1,7 +1,7 @@
 use limiter_common::{
     abi::policy::flag,
     algorithm::rate::{Rate, SECOND},
-    policy::{limit::INLINE, matching::match_field},
+    policy::matching::match_field,
 };
 
 use super::{
@@ -30,7 +30,7 @@ fn lists_hold_until_their_time_and_within_each_other() {
         ..Policy::default()
     };
     let (tables, _) = compile(&policy, &Assignment::default(), &context).unwrap();
-    assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS | flag::FAST);
+    assert_eq!(tables.settings.flags, flag::PREFIXES | flag::LIMITS);
     let times = |address: &str| {
         let Profile { allowed, denied, blocked, listed, .. } =
             *looked_up(&tables, address.parse().unwrap());
@@ -148,83 +148,24 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     assert_eq!(with(&near), [(16, 2), (10, 1), (0, 0)]);
 }
 
-/// For sources within no prefix: the fast path decides if at most one limit matches all of their packets, and
-/// that one is inline and charges 1 for each packet.
-#[test]
-fn the_fast_path_is_for_what_takes_a_look_at_one_limit() {
-    let bucket = |burst| Bucket::new(Rate::per_second(100_000), burst).unwrap();
-    let settings = |policy: &Policy| {
-        let context = Context { tick: 4_000_000, ..Context::default() };
-        compile(policy, &Assignment::default(), &context).unwrap().0.settings
-    };
-    let fast = |policy: &Policy| settings(policy).flags & (flag::FAST | flag::CLOCK);
-    let mut policy = Policy::default();
-    assert_eq!(fast(&policy), flag::FAST, "there is no limit");
-    for (burst, flags) in [
-        (3_199, flag::FAST | flag::CLOCK),
-        (3_200, flag::FAST),
-        (120_000, flag::FAST),
-        (1_000_000_000, flag::FAST),
-    ] {
-        policy.set_default(Builtin::Source, bucket(burst)).unwrap();
-        assert_eq!(fast(&policy), flags, "{burst}");
-    }
-    let mut precise = policy.clone();
-    precise.limits.iter_mut().for_each(|limit| limit.precise = true);
-    assert_eq!(fast(&precise), flag::FAST | flag::CLOCK);
-    // Without ticks, each packet reads the clock.
-    policy.set_default(Builtin::Source, bucket(1_000)).unwrap();
-    let (tables, _) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
-    assert_eq!(tables.settings.flags & flag::CLOCK, flag::CLOCK);
-    // A packet that matches a second limit is left to the full path, no other one.
-    assert_eq!(settings(&policy).conditional_limits, 0);
-    policy.set_default(Builtin::Source, bucket(120_000)).unwrap();
-    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
-    assert_eq!((fast(&policy), settings(&policy).conditional_limits.count_ones()), (flag::FAST, 1));
-    let with = |change: &dyn Fn(&mut Limit)| {
-        let layers = vec![Layer { allowance: bucket(4_000).into(), key: None }];
-        let mut limit = Limit { layers, ..Limit::new("other", &[KeyPart::Source]) };
-        change(&mut limit);
-        let mut policy = policy.clone();
-        policy.limits.push(limit);
-        policy
-    };
-    assert_eq!(fast(&with(&|_| {})), 0, "two are about all packets");
-    assert_eq!(fast(&with(&|it| it.key.parts = vec![KeyPart::Destination])), 0, "the same");
-    let port = with(&|it| it.matching.ports = vec![53..=53]);
-    assert_eq!((fast(&port), settings(&port).conditional_limits.count_ones()), (flag::FAST, 2));
-    let mut bytes = with(&|it| it.count = Count::Bytes);
-    bytes.limits.retain(|limit| limit.name == "other");
-    assert_eq!(fast(&bytes), 0, "each costs something else");
-    // Without a limit that matches all packets, the only limit is one with conditions.
-    policy = Policy::default();
-    policy.set_default(Builtin::Syn, bucket(1)).unwrap();
-    assert_eq!((fast(&policy), settings(&policy).conditional_limits), (flag::FAST, 0));
-}
-
 /// Packets of most sources take their profile from the settings.
 #[test]
-fn the_first_profile_and_its_buckets_are_in_the_settings_too() {
+fn the_first_profile_is_in_the_settings_too() {
     let mut policy = Policy::default();
     let large = |rate| Bucket::new(Rate::per_second(rate), 100_000).unwrap();
     policy.set_default(Builtin::Source, large(1_000_000)).unwrap();
     policy.set_default(Builtin::Syn, large(100_000)).unwrap();
     policy.set_override(Builtin::Source, prefix("10.0.0.0/8"), bucket(9)).unwrap();
     let tables = compiled(&policy);
-    let Settings { default_profile: first, default_buckets: buckets, inline, .. } = tables.settings;
+    let first = tables.settings.default_profile;
     assert_eq!((first, tables.profiles.len()), (tables.profiles[0], 3));
-    assert!(first.untracked != 0, "{first:?}");
-    let meters = first.meters.map(|meter| tables.meters[meter as usize].gcra);
-    assert_eq!(buckets, meters[..INLINE]);
-    let depths = buckets.map(|bucket| bucket.depth != 0);
-    assert_eq!(depths, inline.map(|bit| bit != 0), "where there is a limit, there is its bucket");
-    assert_ne!(buckets[0], buckets[1]);
+    assert!(first.untracked != 0 && first.leased_of == 0, "{first:?}");
 }
 
-/// Packets that open connections, and destinations, are not examined by the fast path: flags tell if a limit
-/// needs them.
+/// Of a plain packet, neither whether it opens a connection nor its destination is read: flags tell if a limit asks for
+/// them.
 #[test]
-fn what_the_fast_path_does_not_look_at_is_asked_for_by_limits_alone() {
+fn what_takes_all_headers_is_asked_for_by_limits_alone() {
     let settings = |change: &dyn Fn(&mut Limit)| {
         let allowance = Bucket::new(Rate::per_second(1_000), 100).unwrap().into();
         let layers = vec![Layer { allowance, key: None }];

@@ -1,5 +1,5 @@
-//! Plain packets may take the fast path; the same packets behind a VLAN tag never do. Both have to be
-//! decided, counted and charged alike.
+//! Of plain packets only some headers are read, at constant offsets; the same packets behind a VLAN tag take the parser. Both
+//! have to be decided, counted and charged alike.
 
 use std::{collections::HashSet, net::IpAddr};
 

@@ -1,0 +1,264 @@
+//! What settles most packets: those of sources that are refused, or new, or conform to limits that they leave far from being
+//! used up.
+//!
+//! What is decided here is decided, charged and counted as [`full`](super::full) would. What is left to that is in no count
+//! and charged to no limit.
+
+use aya_ebpf::bindings::xdp_md;
+use limiter_common::{
+    abi::policy::{Settings, flag, half},
+    algorithm::{policer::Look, time::Time},
+    base::{address::Address, word::Word as _},
+    memory::event::is_noted,
+    packet::reason::Reason,
+    policy::limit::{INLINE, Limit},
+};
+
+use crate::{
+    history::handshakes::record_syn,
+    kernel::{
+        barrier::{black_box, escape},
+        maps::METERS,
+        scratch::{self, PacketScratch},
+    },
+    limits::{
+        counters::{self, Outcome, Outcomes},
+        inline,
+    },
+    pipeline::{
+        cache,
+        headers::read_all,
+        lease,
+        lists::by_lists,
+        probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
+    },
+    policy::{active::ActivePolicy, verdict::Verdict},
+    table::{
+        entry::SourceEntry,
+        lookup::EntryId,
+        set::{Likely, SetRef},
+    },
+};
+
+/// Decides about the packet, if that is a simple matter: otherwise it is [`Verdict::OPEN`], or undecided
+/// ([`Reason::Contended`]) when its source has no entry yet that is bound to the policy. Its source is known, and the limits
+/// that it is about.
+#[inline(always)]
+pub(super) fn admit(
+    ctx: *mut xdp_md,
+    scratch: &mut PacketScratch,
+    policy: &ActivePolicy,
+) -> Verdict {
+    // There is no room on the stack for what was found out of these.
+    let (scratch, settings) = (scratch.reread(), hide_provenance(policy.settings));
+    if policy.monitors() == 0
+        && let Some(verdict) = cache::decide(scratch, policy.epoch, settings)
+    {
+        return verdict;
+    }
+    let scratch = scratch.reread();
+    (scratch.monitor, scratch.leased) = (policy.monitors(), 0);
+    let scratch = scratch.reread();
+    let place = scratch.place;
+    let Some(set_ref) = SetRef::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
+    let likely = set_ref.likely(place, scratch);
+    let found = match likely {
+        Likely::Entry(number) => {
+            SourceEntry::at(number, scratch.key(), scratch, policy.epoch, settings)
+        }
+        Likely::Nowhere | Likely::Elsewhere => None,
+    };
+    let entry = match found {
+        Some(entry) => entry,
+        None => {
+            let is_none =
+                matches!(likely, Likely::Nowhere) && scratch.source.family != Address::NONE.family;
+            let entry_id = if is_none { EntryId::none(scratch.tags) } else { EntryId::of(scratch) };
+            if entry_id == EntryId::SET_FULL {
+                return admit_new(ctx, scratch, &set_ref, settings);
+            }
+            scratch.entry_id = entry_id.0;
+            match SourceEntry::of(scratch, policy.epoch) {
+                Some(entry) => entry,
+                None => return Verdict::new(Reason::Contended),
+            }
+        }
+    };
+    let applies = entry.profile.limits & scratch.applicable;
+    if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
+        if scratch.reread().monitors() {
+            return Verdict::OPEN;
+        }
+        return by_lists(&entry, scratch.reread().bytes).unwrap_or(Verdict::OPEN);
+    }
+    if applies != 0 && !scratch.monitors() {
+        let comes_often =
+            #[inline(always)]
+            |scratch: &mut PacketScratch| comes_often(scratch, &entry, settings, applies);
+        if lease::pass(scratch, &entry, settings, applies, comes_often) {
+            let scratch = scratch.reread();
+            counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
+            return Verdict(scratch.conform);
+        }
+    }
+    let scratch = scratch.reread();
+    if applies != 0 {
+        scratch.binding = entry.binding;
+        if !charge(ctx, scratch, &entry, settings, applies) {
+            let scratch = scratch.reread();
+            return if scratch.monitors() {
+                Verdict::OPEN
+            } else {
+                refuse(scratch, &entry, settings)
+            };
+        }
+        let outcomes = Outcomes::conform(applies);
+        counters::count_inline(settings, &outcomes, scratch.reread().bytes);
+        if applies & settings.connections != 0 {
+            record_syn(applies & settings.connections);
+        }
+    }
+    let scratch = scratch.reread();
+    entry.account(false, scratch.bytes);
+    Verdict(scratch.conform)
+}
+
+/// Decides about a packet of a source without an entry, in a set without a free way.
+#[inline(always)]
+fn admit_new(
+    ctx: *mut xdp_md,
+    scratch: &mut PacketScratch,
+    set_ref: &SetRef,
+    settings: &Settings,
+) -> Verdict {
+    // Where no prefix has a profile of its own, it takes no call.
+    let (first, applicable) = (&settings.default_profile, scratch.applicable);
+    if settings.flags & flag::PREFIXES == 0
+        && pass_untracked(set_ref, settings, first, applicable, scratch.bytes)
+    {
+        return Verdict(scratch.conform);
+    }
+    let by_keys = scratch.applicable & settings.buckets_by_key != 0;
+    escape(scratch);
+    if !by_keys {
+        return Verdict(admit_newcomer(0).into());
+    }
+    if scratch.reread().is_read == 0 {
+        read_all(ctx);
+    }
+    Verdict(admit_newcomer_by_keys().into())
+}
+
+/// Whether the packet is charged to one of these limits once more before that is full.
+#[inline(always)]
+fn comes_often(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+) -> bool {
+    let (epoch, now) = (entry.binding.epoch(), scratch::coarse_now(scratch).now);
+    let is_full = #[inline(always)]
+    |place: usize, _| {
+        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else { return true };
+        meter.gcra.spent(entry.cell(place).load(), now) == 0
+    };
+    inline::all(settings, limits, is_full) != 0
+}
+
+/// Charges the packet to limits, all of them inline ones of its source, if it conforms to all and leaves
+/// all far from being used up: what is near a limit is decided about as what is over it, and counted there.
+#[inline(always)]
+fn charge(
+    ctx: *mut xdp_md,
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+) -> bool {
+    if limits & !settings.unit != 0 {
+        if scratch.is_read == 0 {
+            escape(scratch);
+            read_all(ctx);
+        }
+        scratch.reread().classify_cost();
+    }
+    let scratch = scratch.reread();
+    scratch.time = scratch::coarse_now(scratch);
+    let over = look(scratch, entry, settings, limits);
+    scratch.over = over;
+    if over != 0 {
+        return false;
+    }
+    let left = inline::commit(scratch, entry, settings, limits);
+    if left != 0 {
+        // Another CPU was first.
+        scratch.bill.charged = limits & !left;
+        inline::refund_inline();
+    }
+    left == 0
+}
+
+/// Looks at limits. Gives those that the packet does not leave far, or that were not asked after the first such one, as bits;
+/// if there are none, what charging it makes of all is known.
+#[inline(always)]
+fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, limits: u64) -> u64 {
+    let epoch = entry.binding.epoch();
+    let look_at = #[inline(always)]
+    |place: usize, bit: u64| {
+        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
+            return false;
+        };
+        let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);
+        let cost = inline::cost(settings, epoch, bit, by);
+        let seen = entry.cell(place).load_acquire();
+        let mut time = scratch.time();
+        if !meter.gcra.will_do(time) {
+            time = Time::exact(scratch.read_clock());
+        }
+        let Some(next) = meter.gcra.pass_far(seen, time, cost) else {
+            scratch.looked = place as u64;
+            return false;
+        };
+        *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
+        true
+    };
+    let left = inline::all(settings, limits, look_at);
+    // The words are of this binding if they still are.
+    if entry.bound() == scratch.reread().binding { left } else { u64::MAX }
+}
+
+/// Drops the packet if it exceeds the limit that was looked at last, and there is nothing to be said of that: the source is
+/// over the limit for a while, and nothing comes of it but that the packet is dropped.
+#[inline(always)]
+fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings) -> Verdict {
+    let place = scratch.looked as usize & (INLINE - 1);
+    let bit = settings.inline[place];
+    // Narrower ones might refuse it too.
+    let is_narrowest = scratch.over & bit != 0 && scratch.over & (bit - 1) == 0;
+    if !is_narrowest || bit & settings.enforced & settings.unit & !settings.penalties == 0 {
+        return Verdict::OPEN;
+    }
+    let epoch = entry.binding.epoch();
+    let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else { return Verdict::OPEN };
+    let time = scratch.time();
+    if !meter.gcra.exceeds(entry.cell(place).load_acquire(), time)
+        || !is_noted(entry.refused(), time.now, false)
+        // The word is of this binding if it still is.
+        || entry.bound() != entry.binding
+        // A slot of the cache is taken by who finds it free: to refuse by the entry takes little more.
+        || cache::of(scratch, scratch.key(), epoch, settings) != cache::Slot::Taken
+    {
+        return Verdict::OPEN;
+    }
+    counters::count(settings.tallies[place], Outcome::Exceed, scratch.bytes);
+    entry.account(true, scratch.reread().bytes);
+    Verdict::new(Reason::Exceed)
+}
+
+/// The same settings, of which nothing was read yet as the compiler must take it.
+#[inline(always)]
+fn hide_provenance(settings: &'static Settings) -> &'static Settings {
+    // SAFETY: the pointer is that of the settings.
+    unsafe { &*(black_box(&raw const *settings as usize) as *const Settings) }
+}
