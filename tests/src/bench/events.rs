@@ -17,7 +17,14 @@ use limiter_tests::{
     topology::Host,
 };
 use limiter_userspace::{
-    datapath::{bpffs::Pins, events::Listener, instance::Instance, sizes::Sizes},
+    datapath::{
+        bpffs::Pins,
+        events::Listener,
+        instance::Instance,
+        main_program,
+        program::{Clock, Program},
+        sizes::Sizes,
+    },
     policy::{Bucket, Builtin, Policy},
 };
 use serde_json::{Value, json};
@@ -60,6 +67,7 @@ pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, SCANT)?;
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
+        main_program::put(&pins, &mut Program::load(&pins, false, Clock::Monotonic)?, false)?;
         let result = Field::new(&pins, &instance).and_then(|field| field.measure(times));
         instance.close()?;
         result

@@ -75,14 +75,16 @@ struct Arguments {
     #[arg(long)]
     check: bool,
     /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; where it begins with
-    /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; `simulation` is that of many CPUs; may be given
-    /// more than once
+    /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; `simulation` is that of many CPUs, `events` what it
+    /// costs that nobody reads the events; may be given more than once
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["json", "plots", "compare", "check"])]
     only: Vec<String>,
 }
 
 /// The text for `--only` that selects the simulation.
 const SIMULATION: &str = "simulation";
+/// That which selects the cost of events that nobody reads.
+const EVENTS: &str = "events";
 
 /// How much a run measures.
 struct Extent {
@@ -176,7 +178,7 @@ fn measure_only(
     cpus: Option<[usize; 2]>,
 ) -> Result<String> {
     let (mut of_two, mut of_one) = (Vec::new(), Vec::new());
-    for text in only.iter().filter(|text| *text != SIMULATION) {
+    for text in only.iter().filter(|text| ![SIMULATION, EVENTS].contains(&text.as_str())) {
         match text.strip_prefix(scaling::PREFIX) {
             Some(rest) => of_two.push(rest),
             None => of_one.push(text.as_str()),
@@ -192,6 +194,9 @@ fn measure_only(
         let cpus = cpus.context("there is one CPU, and rows of two are asked for")?;
         let wanted = |id: &str| of_two.iter().any(|text| id.starts_with(text));
         parts.push(scaling::measure(sandbox, cpus, extent.scaling, wanted)?.text());
+    }
+    if only.iter().any(|text| text == EVENTS) {
+        parts.push(events::measure(sandbox, extent.events)?.text());
     }
     if only.iter().any(|text| text == SIMULATION) {
         parts.push(simulation::run().text());
