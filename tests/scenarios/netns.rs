@@ -1,5 +1,6 @@
 //! Real traffic between network namespaces.
 
+mod benchmark;
 mod control;
 mod dispatch;
 mod exchange;
