@@ -235,6 +235,35 @@ impl<W: Word> Measured<W> {
     }
 }
 
+/// Stores the word `brought` in an entry that others may bring to another policy meanwhile, if it owes more than the word
+/// there. `is_same` says whether both are measured alike by now, `owes` what a word of that measure owes.
+///
+/// Returns `false` if another CPU is at the entry, or moved the word: it is to be tried again.
+#[inline(always)]
+pub fn merge<W: Word>(
+    entry: &W,
+    word: &W,
+    brought: u64,
+    is_same: impl FnOnce() -> bool,
+    owes: impl Fn(u64) -> u64,
+) -> bool {
+    let before = Binding(entry.load_acquire());
+    if before.is_locked() {
+        return false;
+    }
+    let is_same = is_same();
+    let seen = word.load_acquire();
+    // The word is changed before its measure is, so one of them may be of another policy. If the word is changed later, the
+    // exchange fails.
+    if entry.load() != before.0 {
+        return false;
+    }
+    if !is_same || owes(seen) >= owes(brought) {
+        return true;
+    }
+    word.compare_exchange(seen, brought) == seen
+}
+
 /// Changes a word that a packet may still charge that was bound before the change.
 #[inline(always)]
 fn exchange<W: Word>(word: &W, new: impl Fn(u64) -> u64) {

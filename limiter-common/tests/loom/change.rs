@@ -2,7 +2,8 @@
 
 use limiter_common::{
     algorithm::{
-        binding::{Binding, Bucket, bind},
+        binding::{Binding, Bucket, bind, merge},
+        debt::owes,
         meter::Meter,
         policer::{Policer as _, Refusal},
     },
@@ -224,6 +225,33 @@ fn state_between_two_meters_of_one_policy_is_charged_exactly() {
         let Meter { gcra, .. } = meters[number];
         let (ahead, least) = (word - gcra.fresh(NOW), charged * gcra.interval);
         assert!(ahead >= least && ahead <= least + gcra.interval / 1_000, "{charged}: {ahead}");
+    });
+}
+
+/// The sweep of an exchange brings a word of the old table to an entry, while a packet brings the entry to another policy.
+#[test]
+fn a_word_is_merged_by_the_measure_that_it_has_or_not_at_all() {
+    let [before, after] = [bucket(1_000, 8, 1), bucket(33_000, 8, 1)];
+    let spent = move |packets: u64| before.fresh(NOW) + packets * before.interval;
+    check(3, move || {
+        let fields = [Binding::new(1, 0).0, spent(1), before.scale().0].map(Plain::new);
+        let entry = Arc::new(fields);
+        // The model checker tries more orders of a thread that is not the first one.
+        let sweep = thread::spawn({
+            let entry = Arc::clone(&entry);
+            move || {
+                let [binding, word, scale] = &*entry;
+                let is_same = || scale.load() == before.scale().0;
+                let owes = |word| owes(word, before.scale().0, NOW);
+                (0..2).any(|_| merge(binding, word, spent(3), is_same, owes))
+            }
+        });
+        let [binding, word, scale] = &*entry;
+        bind(binding, Binding::new(2, 0), || Bucket { word, scale }.carry(&after, NOW)).unwrap();
+        let is_done = sweep.join().unwrap();
+        let carried = [1, 3].map(|packets| after.carry(spent(packets), before.scale(), NOW));
+        assert!(carried.contains(&word.load()), "{}, {is_done}", word.load());
+        assert_eq!(scale.load(), after.scale().0);
     });
 }
 

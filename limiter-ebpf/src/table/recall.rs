@@ -289,7 +289,8 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
         return 0;
     };
     let key = (&raw const scratch.keyed.keys[at as usize & (KEYED - 1)]).cast::<u64>();
-    let mut differs = u64::from(bucket.is_locked(old!(layout.bucket_binding)));
+    let binding = bucket.word(old!(layout.bucket_binding), 0);
+    let mut differs = u64::from(Binding(binding).is_locked());
     for word in 0..BucketKey::WORDS {
         // SAFETY: a key of the packet is as long and as aligned as its words of 64 bits.
         let own = unsafe { key.add(word).read_volatile() };
@@ -298,11 +299,16 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
     if differs != 0 {
         return 0;
     }
-    scratch.keyed.recalled = Recalled {
+    let recalled = Recalled {
         word: bucket.word(old!(layout.bucket_word), 0),
         scale: measure.word(old!(layout.measure_scale), 0),
         span: measure.word(old!(layout.measure_span), 0),
     };
+    // A packet that is under way by the old program re-scales the word before its measure. What it leaves, the sweep finds.
+    if bucket.word(old!(layout.bucket_binding), 0) != binding {
+        return 0;
+    }
+    scratch.keyed.recalled = recalled;
     let first_wide = old!(bucket_sets) * WAYS as u32;
     scratch.keyed.recalled_wide = (from + 1).saturating_sub(first_wide);
     1

@@ -10,8 +10,11 @@ use limiter_common::{
         state::Bucket,
         table::{Set, Source, WAYS},
     },
-    algorithm::{binding::Binding, meter::Measure},
-    base::{address::Address, word::Word as _},
+    algorithm::{
+        binding::{Binding, merge},
+        meter::Measure,
+    },
+    base::address::Address,
     policy::limit::INLINE,
     table::set::Place,
 };
@@ -214,19 +217,27 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
 fn merge_bucket() -> Batch {
     let Some(scratch) = PacketScratch::get() else { return Batch::BUSY };
     let (entry, recalled) = (scratch.keyed.entries[0], scratch.keyed.recalled);
-    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr_mut(entry), MEASURES.get(entry)) else {
+    let (Some(bucket), Some(measure)) = (BUCKETS.get_ptr_mut(entry), MEASURES.get_ptr(entry))
+    else {
         return Batch::BUSY;
     };
     let measured = Measure { scale: recalled.scale, span: recalled.span };
-    // SAFETY: a map value that was just looked up; an aligned word.
-    let cell = unsafe { MapWord::new(&raw mut (*bucket).word) };
-    let (seen, now) = (cell.load(), scratch.time().now);
     // A wide state is as it was when the key came for it. What another CPU charged to the old one since is lost.
     if measured.is_wide() {
         return Batch::CARRIED;
     }
-    if *measure != measured || measured.owes(seen, now) >= measured.owes(recalled.word, now) {
-        return Batch::CARRIED;
+    // SAFETY: map values that were just looked up; their fields are aligned words.
+    let (binding, word) = unsafe {
+        (MapWord::new(&raw mut (*bucket).binding), MapWord::new(&raw mut (*bucket).word))
+    };
+    // SAFETY: as above.
+    let is_same = || unsafe {
+        (&raw const (*measure).scale).read_volatile() == measured.scale
+            && (&raw const (*measure).span).read_volatile() == measured.span
+    };
+    let now = scratch.time().now;
+    match merge(&binding, &word, recalled.word, is_same, |word| measured.owes(word, now)) {
+        true => Batch::CARRIED,
+        false => Batch::BUSY,
     }
-    if cell.compare_exchange(seen, recalled.word) == seen { Batch::CARRIED } else { Batch::BUSY }
 }
