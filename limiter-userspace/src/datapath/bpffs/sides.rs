@@ -69,8 +69,7 @@ impl Pins {
     /// What the system says.
     pub(crate) fn sides(&self) -> Result<(Self, Self, Beside)> {
         let [first, second] = Side::BOTH.map(|side| self.with_side(side));
-        let heads = [first.head()?, second.head()?];
-        let (side, is_old) = match heads {
+        let (side, is_old) = match readable([first.head(), second.head()])? {
             [Some(first), Some(second)] => {
                 let second_is_newer = first.number.wrapping_sub(second.number).cast_signed() < 0;
                 let (newer, side) = match second_is_newer {
@@ -149,6 +148,16 @@ impl Pins {
         let value = only_value(&data, map::HEAD)?;
         let info = data.info().map_err(|error| object("look at the epoch", &error))?;
         Ok(Some(Head { number: info.id(), epoch: word(&value, 0) }))
+    }
+}
+
+/// The heads that this process may read. One of two that it may not is of maps that root is making just now, or has left: it
+/// gives them to the user who has the instance before they are in use.
+fn readable(heads: [Result<Option<Head>>; 2]) -> Result<[Option<Head>; 2]> {
+    match heads {
+        [Ok(Some(first)), Err(Error::Permission { .. })] => Ok([Some(first), None]),
+        [Err(Error::Permission { .. }), Ok(Some(second))] => Ok([None, Some(second)]),
+        [first, second] => Ok([first?, second?]),
     }
 }
 

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use aya::maps::{Array, MapData};
+use limiter_common::abi::policy::Head;
 use limiter_tests::{command, sandbox::BPFFS};
 use serde_json::Value;
 
@@ -218,6 +220,16 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     scraped(&bench, "a restart");
     bench.done("deny del 192.0.2.201");
     scraped(&bench, "a change after that");
+    // Root makes other maps, and gives them to the agent's user before they are in use.
+    shell(&format!("cd {BPFFS}/limiter && mkdir -m 700 maps2 && chown {USER}:{USER} maps2"));
+    let head = || {
+        let map = Array::<MapData, Head>::create(1, 0).unwrap();
+        map.pin(format!("{BPFFS}/limiter/maps2/HEAD")).unwrap();
+    };
+    router.sandbox.inside(&router.namespace, head).unwrap();
+    scraped(&bench, "maps that are being made");
+    thread::sleep(Duration::from_millis(1_100));
+    scraped(&bench, "maps that are being made still");
 
     bench.done("detach --all");
     assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
