@@ -2,21 +2,21 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::PathBuf,
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use aya::maps::{Array, MapData};
 use limiter_common::abi::policy::Head;
-use limiter_tests::{command, sandbox::BPFFS};
+use limiter_tests::{command, process::kill, sandbox::BPFFS};
 use serde_json::Value;
 
 use super::{
     super::{Bench, Document, SMALL, json::send, package::unit_lines},
-    Agent, ask, loader,
+    Agent, PATIENCE, ask, loader,
 };
 
 /// `nobody` and `nogroup`.
@@ -59,36 +59,78 @@ fn as_service(bench: &Bench, binary: &str, arguments: &str) -> Command {
     setpriv
 }
 
+const PERFMON: u64 = 1 << 38;
+
+/// The capability sets of a process or a thread, by the file `status` of it; the permitted set is the second one.
+fn sets(status: &str) -> Vec<u64> {
+    let sets: Vec<u64> = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Cap")?.split_once(":\t"))
+        .map(|(_, set)| u64::from_str_radix(set, 16).unwrap())
+        .collect();
+    assert_eq!(sets.len(), 5, "{status}");
+    sets
+}
+
+fn permitted(process: u32) -> u64 {
+    sets(&fs::read_to_string(format!("/proc/{process}/status")).unwrap())[1]
+}
+
+/// A shell with these capabilities, of the user of the agent.
+fn shell_with(bench: &Bench, capabilities: &str, script: &str) -> Command {
+    let capabilities = format!("-all,{capabilities}");
+    let mut setpriv = bench.hosts.router.command("setpriv");
+    setpriv
+        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"])
+        .args(["--inh-caps", &capabilities, "--ambient-caps", &capabilities])
+        .args(["--bounding-set", &capabilities, "sh", "-c", script]);
+    setpriv.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    setpriv
+}
+
+/// The capabilities of an agent, and those of its loader.
+const OF_AGENT: &str = "+bpf,+net_admin";
+const OF_LOADER: &str = "+bpf,+net_admin,+perfmon";
+
 /// Asserts that no thread of the agent has `CAP_PERFMON` in any set, and that whoever has its rights cannot have those of its
-/// loader.
+/// loader. Two things keep it off the memory of its loader, and each does so by itself: it has fewer capabilities, and the
+/// loader is not dumpable.
 #[track_caller]
 fn assert_cannot_read_the_kernel(bench: &Bench, agent: u32) {
-    const PERFMON: u64 = 1 << 38;
     for task in fs::read_dir(format!("/proc/{agent}/task")).unwrap() {
         let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
-        let sets: Vec<u64> = status
-            .lines()
-            .filter_map(|line| line.strip_prefix("Cap")?.split_once(":\t"))
-            .map(|(_, set)| u64::from_str_radix(set, 16).unwrap())
-            .collect();
-        assert_eq!(sets.len(), 5, "{status}");
-        assert!(sets.iter().all(|set| set & PERFMON == 0), "{status}");
+        assert!(sets(&status).iter().all(|set| set & PERFMON == 0), "{status}");
     }
-    let as_agent = |script: &str| {
-        let mut setpriv = bench.hosts.router.command("setpriv");
-        setpriv
-            .args(["--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs"])
-            .args(["--inh-caps", "-all,+bpf,+net_admin", "--ambient-caps", "-all,+bpf,+net_admin"])
-            .args(["--bounding-set", "-all,+bpf,+net_admin", "sh", "-c", script]);
-        setpriv.stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    // Opening these files asks for a right over the process that the same user has over one with the same capabilities.
+    const FILES: [&str; 3] = ["environ", "maps", "mem"];
+    let opened = |process: u32| {
+        let opens = |file: &&str| {
+            let script = format!("exec 3</proc/{process}/{file}");
+            shell_with(bench, OF_AGENT, &script).status().unwrap().success()
+        };
+        FILES.into_iter().filter(opens).collect::<Vec<_>>()
     };
-    let opens = |process: u32, file: &str| as_agent(&format!("exec 3</proc/{process}/{file}"));
-    // It is asked for a right over the process that the same user has over one with the same capabilities.
-    assert!(opens(agent, "environ"));
+    // The files of a process that is not dumpable are of root.
+    let is_dumpable = |process: u32| {
+        let owner = fs::metadata(format!("/proc/{process}/environ")).unwrap().uid();
+        assert!(owner == 0 || owner.to_string() == USER, "{owner}");
+        owner != 0
+    };
     let loader = loader::of(agent);
-    for file in ["environ", "mem", "maps"] {
-        assert!(!opens(loader, file), "{file}");
+    assert_eq!((is_dumpable(agent), is_dumpable(loader)), (true, false));
+    assert!(["environ", "maps"].iter().all(|file| opened(agent).contains(file)));
+    assert!(opened(loader).is_empty());
+    // One that is dumpable, and has the capabilities of the loader.
+    let mut other = shell_with(bench, OF_LOADER, "exec sleep 600").spawn().unwrap();
+    let begun = Instant::now();
+    while fs::read_to_string(format!("/proc/{}/comm", other.id())).unwrap() != "sleep\n" {
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(10));
     }
+    assert_eq!((is_dumpable(other.id()), permitted(other.id())), (true, permitted(loader)));
+    let of_other = opened(other.id());
+    kill(&mut other);
+    assert!(of_other.is_empty(), "who has fewer capabilities may not trace: {of_other:?}");
 }
 
 /// Asserts that a scrape succeeds, contains the instance, and reports no failure. Returns the answer.
@@ -284,9 +326,9 @@ fn a_scrape_that_fails_is_told() {
     thread::sleep(Duration::from_millis(1_100));
     assert!(ask(&bench, METRICS).starts_with("HTTP/1.1 200"));
     let is_over = || ask(&bench, METRICS).contains("\nlimiter_agent_failing 0\n");
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     while !is_over() {
-        assert!(begin.elapsed() < super::PATIENCE);
+        assert!(begin.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(200));
     }
     agent.end();
