@@ -1,6 +1,9 @@
 //! An instance: one policy, one set of buckets, and the interfaces that they are for.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use aya::maps::PerCpuValues;
 use limiter_common::{
@@ -347,31 +350,46 @@ impl Instance {
         Ok(outcome)
     }
 
-    /// Attaches in one mode, or says why the interface does not take it. A driver may refuse the
-    /// plain program because of the MTU and take the one for packets in several pieces.
+    /// Attaches in one mode, or says why the interface does not take it. A driver may refuse the plain program because of the
+    /// MTU and take the one for packets in several pieces.
+    ///
+    /// The main program is there before a link calls it, so that no packet finds it unloaded. Where it is not known which one
+    /// will be called, a link that passes all packets finds that out before.
     fn try_mode(
         &self,
         slot: u32,
         interface: &Interface,
         mode: Mode,
     ) -> Result<Result<(Link, Program), std::io::Error>> {
-        // The main program is there before a link calls it: no packet finds it unloaded.
-        main_program::ensure(&self.pins, false)?;
-        let mut dispatcher = Program::load_dispatcher(&self.pins, slot, false)?;
-        let reason = match create(&mut dispatcher, interface, mode)? {
-            Ok(link) => return Ok(Ok((link, dispatcher))),
-            Err(reason) => reason,
+        let plain = if mode == Mode::Native && interface.is_jumbo() {
+            let passing = sys::load_passing_program(false)
+                .map_err(|error| Error::system("load a program that passes all packets", error))?;
+            match create(passing.as_fd(), interface, mode)? {
+                Ok(link) => Ok(self.put_behind(link, slot, false)?),
+                Err(reason) => Err(reason),
+            }
+        } else {
+            main_program::ensure(&self.pins, false)?;
+            let mut dispatcher = Program::load_dispatcher(&self.pins, slot, false)?;
+            let link = dispatcher.with_fd(|fd| create(fd, interface, mode))??;
+            link.map(|link| (link, dispatcher))
         };
         // A kernel that cannot load it is a refusal too. If no link calls it afterwards, `close` takes it out again.
-        if let (Mode::Native, Ok(())) = (mode, main_program::ensure(&self.pins, true)) {
-            let frags = Program::load_dispatcher(&self.pins, slot, true);
-            if let Ok(mut dispatcher) = frags
-                && let Ok(link) = create(&mut dispatcher, interface, mode)?
-            {
-                return Ok(Ok((link, dispatcher)));
-            }
+        if let (Err(_), Mode::Native, Ok(passing)) = (&plain, mode, sys::load_passing_program(true))
+            && let Ok(link) = create(passing.as_fd(), interface, mode)?
+            && let Ok(attached) = self.put_behind(link, slot, true)
+        {
+            return Ok(Ok(attached));
         }
-        Ok(Err(reason))
+        Ok(plain)
+    }
+
+    /// Puts the dispatcher behind a link that passes all packets, when the main program is there.
+    fn put_behind(&self, link: Link, slot: u32, frags: bool) -> Result<(Link, Program)> {
+        main_program::ensure(&self.pins, frags)?;
+        let mut dispatcher = Program::load_dispatcher(&self.pins, slot, frags)?;
+        dispatcher.with_fd(|fd| link.replace(fd))??;
+        Ok((link, dispatcher))
     }
 
     /// Loads the main program anew, also if the one that runs is of this build, and puts it in use for all interfaces at once.
@@ -400,17 +418,18 @@ impl Instance {
                 attached: listed(self.attached()?.iter().map(|attached| &attached.name)),
             });
         };
-        main_program::ensure(&self.pins, false)?;
-        let mut dispatcher = Program::load_dispatcher(&self.pins, attached.slot, false)?;
-        if let Err(reason) = dispatcher.with_fd(|fd| link.replace(fd))? {
-            // The one that runs may be the one for packets in several pieces.
-            let frags = main_program::ensure(&self.pins, true)
-                .and_then(|()| Program::load_dispatcher(&self.pins, attached.slot, true));
-            let Ok(frags) = frags else { return Err(reason) };
-            dispatcher = frags;
-            dispatcher.with_fd(|fd| link.replace(fd))?.map_err(|_second| reason)?;
-        }
-        dispatcher.pin(&self.pins, attached.slot)
+        // The kind that runs is the one that the interface took.
+        let kind = main_program::runs(&self.pins, attached.slot, &link)?.frags;
+        let Err(reason) = self.replace_by(&link, attached.slot, kind) else { return Ok(()) };
+        self.replace_by(&link, attached.slot, !kind).map_err(|_second| reason)
+    }
+
+    /// The same with programs for packets in one piece, or for those in several.
+    fn replace_by(&self, link: &Link, slot: u32, frags: bool) -> Result<()> {
+        main_program::ensure(&self.pins, frags)?;
+        let mut dispatcher = Program::load_dispatcher(&self.pins, slot, frags)?;
+        dispatcher.with_fd(|fd| link.replace(fd))??;
+        dispatcher.pin(&self.pins, slot)
     }
 
     /// Detaches an interface. The counters of its slot are gone with it.
@@ -657,11 +676,11 @@ fn runs_on(link: &Link, interface: &Interface) -> Result<bool> {
 
 /// Attaches, telling a mode that is refused from what is wrong altogether.
 fn create(
-    program: &mut Program,
+    program: BorrowedFd<'_>,
     interface: &Interface,
     mode: Mode,
 ) -> Result<Result<Link, std::io::Error>> {
-    match program.with_fd(|fd| Link::create(fd, interface, mode))? {
+    match Link::create(program, interface, mode) {
         Ok(link) => Ok(Ok(link)),
         Err(Refusal::Mode(error)) => Ok(Err(error)),
         Err(Refusal::Final(error)) => Err(error),

@@ -26,6 +26,8 @@ pub struct Interface {
     pub index: u32,
     /// The type of its link layer, `ARPHRD_*`.
     pub(crate) kind: u16,
+    /// The bytes of the largest packet, when it was looked at; 0 if that is not told.
+    pub(crate) mtu: u32,
     /// The id of the XDP program on it, when it was looked at.
     pub(crate) seen: Option<u32>,
 }
@@ -67,6 +69,13 @@ impl Interface {
         }
     }
 
+    /// Whether its packets may be larger than those of standard Ethernet, so that its driver may refuse a program for packets
+    /// in one piece.
+    pub(crate) const fn is_jumbo(&self) -> bool {
+        const STANDARD: u32 = 1_500;
+        self.mtu > STANDARD
+    }
+
     /// How it is now, all by one request.
     ///
     /// # Errors
@@ -101,12 +110,14 @@ impl Interface {
     /// One of a message of rtnetlink.
     fn of(message: &Message) -> Self {
         const IFLA_IFNAME: u16 = 3;
+        const IFLA_MTU: u16 = 4;
         const IFLA_PROP_LIST: u16 = 52;
         const IFLA_ALT_IFNAME: u16 = 53;
         let text = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             String::from_utf8_lossy(&bytes[..end]).into_owned()
         };
+        let mtu = attribute(&message.attributes, IFLA_MTU).and_then(|mtu| mtu.first_chunk());
         let properties = attribute(&message.attributes, IFLA_PROP_LIST).unwrap_or_default();
         let alternatives = attributes(properties).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
         Self {
@@ -114,6 +125,7 @@ impl Interface {
             alternatives: alternatives.map(|(_, name)| text(name)).collect(),
             index: message.index,
             kind: message.kind,
+            mtu: mtu.map_or(0, |mtu| u32::from_ne_bytes(*mtu)),
             seen: program_of(&message.attributes),
         }
     }
@@ -276,6 +288,8 @@ mod tests {
         let listed = list().unwrap();
         assert!(listed.iter().any(|it| it.index == lo.index && it.name == "lo"));
         assert_eq!((lo.program(), lo.seen), (None, None));
+        let mtu = fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+        assert_eq!((lo.mtu, lo.is_jumbo()), (mtu.trim().parse().unwrap(), true));
         lo.check_ethernet().unwrap();
         assert_eq!(resolve(&format!("if{}", lo.index)).unwrap()[0].name, "lo");
         assert!(matches!(

@@ -12,7 +12,8 @@ use std::{
 
 use aya::Pod;
 use aya_obj::generated::{
-    bpf_attach_type, bpf_attr, bpf_cmd, bpf_link_info, bpf_map_type, bpf_prog_info,
+    bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_type, bpf_prog_info,
+    bpf_prog_type,
 };
 use limiter_common::abi::policy::{Head, Revert, Settings};
 
@@ -41,6 +42,35 @@ fn attributes() -> bpf_attr {
 fn descriptor(result: libc::c_long) -> OwnedFd {
     // SAFETY: the call succeeded and gave a new descriptor to us alone.
     unsafe { OwnedFd::from_raw_fd(result as RawFd) }
+}
+
+/// Loads a program for XDP that passes every packet: those in one piece, or also those in several.
+pub(crate) fn load_passing_program(frags: bool) -> io::Result<OwnedFd> {
+    const XDP_PASS: i32 = 2;
+    const HAS_FRAGS: u32 = 1 << 5;
+    // `r0 = XDP_PASS; exit`
+    let code = [instruction(0xb7, XDP_PASS), instruction(0x95, 0)];
+    let mut attributes = attributes();
+    // SAFETY: writing to a member of a union of integers.
+    let load = unsafe { &mut attributes.__bindgen_anon_3 };
+    load.prog_type = bpf_prog_type::BPF_PROG_TYPE_XDP as u32;
+    load.expected_attach_type = bpf_attach_type::BPF_XDP as u32;
+    load.insn_cnt = code.len() as u32;
+    load.insns = code.as_ptr() as u64;
+    load.license = c"Dual MIT/GPL".as_ptr() as u64;
+    load.prog_flags = if frags { HAS_FRAGS } else { 0 };
+    for (to, from) in load.prog_name.iter_mut().zip(c"limiter_probe".to_bytes_with_nul()) {
+        *to = *from as libc::c_char;
+    }
+    bpf(bpf_cmd::BPF_PROG_LOAD, &mut attributes).map(descriptor)
+}
+
+/// An instruction of BPF that names no register but `r0`.
+fn instruction(code: u8, immediate: i32) -> bpf_insn {
+    // SAFETY: plain old data, for which zeros are valid.
+    let mut instruction: bpf_insn = unsafe { zeroed() };
+    (instruction.code, instruction.imm) = (code, immediate);
+    instruction
 }
 
 /// Attaches an XDP program to an interface by a link; `flags` are `XDP_FLAGS_*`.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use aya::maps::{MapData, ProgramArray};
-use limiter_common::abi::layout::map;
+use aya::maps::{Array, MapData, ProgramArray};
+use limiter_common::abi::{build::Build, layout::map};
 use limiter_tests::{
     packet::Frame,
     program::typed,
@@ -179,6 +179,33 @@ fn no_main_program_stays_that_no_link_calls() {
     net.run("attach lo");
     net.run("detach eth0");
     assert_eq!(held(), [true, false], "the other kind");
+    net.run("detach --all");
+}
+
+/// A main program is large, and takes a second to verify. Each one that was ever in an array is written down.
+#[test]
+fn no_main_program_is_loaded_that_no_link_calls() {
+    let net = Net::new();
+    let loaded = || {
+        on_pins(&net, |pins| {
+            let builds: Array<MapData, Build> = typed(pins, map::BUILDS).unwrap();
+            [0, 1].map(|kind| builds.get(&kind, 0).unwrap().program)
+        })
+    };
+    carry_large_frames(&net);
+    net.run(&format!("attach eth0 {SMALL} --pps 1kpps --burst 200"));
+    let attached = loaded();
+    assert!(attached[0] == 0 && attached[1] != 0, "{attached:?}");
+    net.run("attach eth0 --replace");
+    let replaced = loaded();
+    assert!(replaced[0] == 0 && replaced[1] != attached[1], "{replaced:?}");
+    let mut senders = [net.sender(10_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
+    assert_admitted("limited", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+    // In generic mode, and of an interface that takes no program in native mode.
+    net.run("attach lo");
+    assert_ne!(loaded()[0], 0);
+    assert_eq!(net.json("status -j")["reasons"]["unloaded"], 0);
     net.run("detach --all");
 }
 
