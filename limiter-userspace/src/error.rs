@@ -3,7 +3,7 @@
 //! This file names no other module, as all of them name it. A module with errors of its own implements [`Failure`]
 //! for them.
 
-use std::{any::Any, io, path::PathBuf, time::Duration};
+use std::{any::Any, io, path::PathBuf, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use thiserror::Error;
@@ -80,6 +80,17 @@ pub enum Error {
         action: String,
         /// The error of the system call.
         source: io::Error,
+    },
+    /// Interfaces find no main program in its array.
+    #[error(
+        "{interfaces}: no main program is loaded, and all packets pass undecided{}",
+        .cause.as_ref().map_or_else(String::new, |cause| format!("; loading it fails: {cause}"))
+    )]
+    Unloaded {
+        /// The interfaces, fit for a terminal.
+        interfaces: String,
+        /// Why the last try to load it failed, if one did.
+        cause: Option<Arc<Error>>,
     },
     /// The kernel lacks a feature.
     #[error("this kernel ({kernel}) lacks {feature}, which limiter needs")]
@@ -416,6 +427,10 @@ impl Error {
                                      newer limiter; `limiter doctor` says whether the program loads"
                 .to_owned(),
             Self::Mode { .. } => "use `--mode auto`, which takes the best mode of the driver".to_owned(),
+            Self::Unloaded { cause: Some(cause), .. } => return cause.remedy(),
+            Self::Unloaded { .. } => "the agent loads it again within minutes, `limiter attach IFACE --replace` at once; find out which \
+                                      other program of the host takes it out of its array of programs"
+                .to_owned(),
             Self::NotBpffs { mount, .. } => format!(
                 "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",
                 mount.display()

@@ -51,6 +51,11 @@ pub enum Event {
         /// The interface.
         interface: String,
     },
+    /// The main program that these interfaces call was in its array no more, and is loaded again.
+    Loaded {
+        /// The interfaces.
+        interfaces: Vec<String>,
+    },
     /// What an older version left was brought to this one.
     Upgraded(Exchanged),
     /// The policy of a document was put in force.
@@ -155,6 +160,7 @@ impl Event {
             Self::Waiting { .. } => "waiting",
             Self::Attached { .. } => "attached",
             Self::Replaced { .. } => "replaced",
+            Self::Loaded { .. } => "loaded",
             Self::Upgraded(_) => "upgraded",
             Self::Applied { .. } => "applied",
             Self::Unchanged { .. } => "unchanged",
@@ -177,7 +183,7 @@ impl Event {
     pub(super) const fn priority(&self) -> u8 {
         match self {
             Self::Rejected(_) | Self::Refused { .. } | Self::Failed(_) => 3,
-            Self::Warned(_) | Self::LeftOut { .. } => 4,
+            Self::Warned(_) | Self::LeftOut { .. } | Self::Loaded { .. } => 4,
             Self::Blocked(..) | Self::Limited(_) | Self::ClockSet { .. } => 5,
             _ => 6,
         }
@@ -212,6 +218,11 @@ impl fmt::Display for Event {
                 write!(f, "{interface}: attached, {}", mode.name())
             }
             Self::Replaced { interface } => write!(f, "{interface}: program replaced"),
+            Self::Loaded { interfaces } => write!(
+                f,
+                "{}: no main program was loaded, and packets passed undecided; it is loaded again",
+                listed(interfaces)
+            ),
             Self::Upgraded(exchanged) => write!(
                 f,
                 "brought from layout {} to this version; {}",
@@ -299,6 +310,7 @@ impl Serialize for Dated {
                 map.serialize_entry("mode", mode.name())?;
             }
             Event::Replaced { interface } => map.serialize_entry("interface", interface)?,
+            Event::Loaded { interfaces } => map.serialize_entry("interfaces", interfaces)?,
             Event::Upgraded(exchanged) => {
                 for (key, value) in exchanged::entry(exchanged).as_object().into_iter().flatten() {
                     map.serialize_entry(key, value)?;

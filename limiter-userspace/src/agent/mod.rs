@@ -4,6 +4,7 @@
 //! document, and tells what it does; when it ends, or is killed, everything stays as it is.
 
 pub mod address;
+mod backoff;
 mod counts;
 mod document;
 pub mod event;

@@ -4,11 +4,12 @@
 //! It keeps no picture of how things are: each time it looks, and does what is missing. So it does not
 //! matter who changed them meanwhile, or that it was not there.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Instant};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 use limiter_common::algorithm::rate::SECOND;
 
 use super::{
+    backoff::Backoff,
     document::Document,
     event::Event,
     faults::Faults,
@@ -23,13 +24,14 @@ use crate::{
         instance::{Attached, Choice, Instance, attached},
         interface::{self, Interface},
         link::exists,
+        main_program,
         maps::Maps,
         policy::Origin,
         sizes::Sizes,
         sys,
     },
     error::{Error, Result},
-    policy::{Policy, document::diff, guard::guard, reading::name},
+    policy::{Policy, document::diff, guard::guard, interfaces::listed, reading::name},
     query,
 };
 
@@ -61,6 +63,10 @@ pub(super) struct Reconciler {
     kept: Option<(u32, u32)>,
     /// Why an exchange that another process began could not be finished, met at this look.
     unfinished: Option<Error>,
+    /// When a main program that was missing may be loaded again.
+    loads: Backoff,
+    /// Why that failed, when it was tried last.
+    unloaded: Option<Arc<Error>>,
     /// What failed, not to be told again.
     faults: Faults,
     /// What it waits for, not to be told again.
@@ -94,6 +100,8 @@ impl Reconciler {
             claim: None,
             kept: None,
             unfinished: None,
+            loads: Backoff::default(),
+            unloaded: None,
             faults: Faults::default(),
             waits: Waits::default(),
             status: String::new(),
@@ -129,12 +137,19 @@ impl Reconciler {
             Ok(running) => {
                 let done = self.attach(&running, &mut events, &mut errors);
                 errors.extend(done.err());
-                errors.extend(self.replace(running, &mut events).err());
+                errors.extend(self.replace(running.clone(), &mut events).err());
+                errors.extend(self.load_missing(&running, &mut events).err());
             }
             Err(error) => errors.push(error),
         }
         let is_load = |event: &Event| {
-            matches!(event, Event::Attached { .. } | Event::Replaced { .. } | Event::Upgraded(_))
+            matches!(
+                event,
+                Event::Attached { .. }
+                    | Event::Replaced { .. }
+                    | Event::Loaded { .. }
+                    | Event::Upgraded(_)
+            )
         };
         if events.iter().any(is_load) {
             sys::trim_memory();
@@ -359,6 +374,37 @@ impl Reconciler {
         });
         instance.close()?;
         result
+    }
+
+    /// Loads the main program again that interfaces call and do not find, as where somebody took it out of its array.
+    fn load_missing(&mut self, running: &[Attached], events: &mut Vec<Event>) -> Result<()> {
+        let mut interfaces = Vec::new();
+        for attached in running.iter().filter(|it| it.exists) {
+            if main_program::is_missing(&self.pins, attached.slot)? {
+                interfaces.push(attached.name.clone());
+            }
+        }
+        let now = Instant::now();
+        if interfaces.is_empty() {
+            self.unloaded = None;
+            return Ok(());
+        }
+        if self.loads.is_due(now) {
+            let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
+            self.unfinished = instance.take_unfinished().or(self.unfinished.take());
+            self.loads.tried(now);
+            let loaded = instance.load_missing();
+            instance.close()?;
+            match loaded {
+                Ok(()) => {
+                    self.unloaded = None;
+                    events.push(Event::Loaded { interfaces });
+                    return Ok(());
+                }
+                Err(error) => self.unloaded = Some(Arc::new(error)),
+            }
+        }
+        Err(Error::Unloaded { interfaces: listed(&interfaces), cause: self.unloaded.clone() })
     }
 
     /// Has the policy in force compiled for the interfaces that are attached, and for a time of Unix in seconds.

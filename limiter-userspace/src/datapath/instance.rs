@@ -406,6 +406,18 @@ impl Instance {
         Ok(())
     }
 
+    /// Loads the main programs that interfaces find missing, as where somebody took them out of their arrays.
+    ///
+    /// # Errors
+    /// Why one cannot be loaded; packets pass undecided until then.
+    pub fn load_missing(&mut self) -> Result<()> {
+        let missing = main_program::missing_kinds(&self.pins)?;
+        main_program::KINDS
+            .into_iter()
+            .filter(|frags| missing[usize::from(*frags)])
+            .try_for_each(|frags| main_program::ensure(&self.pins, frags))
+    }
+
     /// Puts the programs of this version in the place of those that run on an interface: a dispatcher of its own, and, for all
     /// interfaces, the main program, unless that is of this build. No packet passes between them, and no state is lost.
     ///

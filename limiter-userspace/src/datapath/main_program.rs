@@ -138,6 +138,22 @@ pub(crate) fn is_missing(pins: &Pins, slot: u32) -> Result<bool> {
     Ok(runs.is_dispatcher && held(pins, runs.frags)?.is_none())
 }
 
+/// The same of all links: which kinds of main programs dispatchers call and do not find.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn missing_kinds(pins: &Pins) -> Result<[bool; 2]> {
+    let mut missing = KINDS.map(|_| false);
+    for (slot, link) in pinned_links(pins)? {
+        if link.interface()?.is_none() {
+            continue;
+        }
+        let runs = runs(pins, slot, &link)?;
+        missing[usize::from(runs.frags)] |= runs.is_dispatcher && held(pins, runs.frags)?.is_none();
+    }
+    Ok(missing)
+}
+
 /// What the link of a slot runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Runs {

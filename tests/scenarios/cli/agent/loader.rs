@@ -12,8 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use limiter_tests::{command, sandbox::BPFFS};
+use aya::maps::{MapData, ProgramArray};
+use limiter_common::abi::layout::map;
+use limiter_tests::{command, program::typed, sandbox::BPFFS};
 use limiter_userspace::datapath::{bpffs::Pins, main_program::held};
+use serde_json::json;
 
 use super::{
     super::{Bench, Document, SMALL, json::send},
@@ -79,6 +82,52 @@ fn an_agent_ends_with_its_loader_and_what_is_attached_stays_limited() {
     // A token bucket passes a packet while there is part of a token.
     assert!((5..=6).contains(&passed) && passed + dropped == 20, "{source}");
     start("unchanged").end();
+}
+
+/// As a foreign `bpftool map delete` would. Where it is taken out again and again, it is loaded ever more rarely.
+#[test]
+fn a_main_program_that_was_taken_out_of_its_array_is_loaded_again() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: source, key: source, rate: 1/h, burst: 5}]");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --events none");
+    agent.expect("attached");
+    agent.expect("unchanged");
+    let on_pins = |work: fn(&Pins) -> Option<u32>| {
+        let router = &bench.hosts.router;
+        let pins = Pins::new(format!("{BPFFS}/limiter"));
+        router.sandbox.inside(&router.namespace, || work(&pins)).unwrap()
+    };
+    let in_array = || on_pins(|pins| held(pins, false).unwrap());
+    let take_out = || {
+        on_pins(|pins| {
+            let mut programs: ProgramArray<MapData> = typed(pins, map::PROGRAM).unwrap();
+            programs.clear_index(&0).unwrap();
+            held(pins, false).unwrap()
+        })
+    };
+    let first = in_array();
+    assert_eq!(take_out(), None);
+    let event = agent.expect("loaded");
+    assert_eq!(event["interfaces"], json!(["eth0"]), "{event}");
+    let second = in_array();
+    assert!(second.is_some() && second != first, "{first:?} {second:?}");
+    send(&bench, [192, 0, 2, 1], 20);
+    let source = bench.json("get 192.0.2.1 -j");
+    let [passed, dropped] = ["passed", "dropped"].map(|it| source[it]["packets"].as_u64().unwrap());
+    // A token bucket passes a packet while there is part of a token.
+    assert!((5..=6).contains(&passed) && passed + dropped == 20, "{source}");
+
+    let begun = Instant::now();
+    assert_eq!(take_out(), None);
+    let event = agent.expect("failed");
+    let said = event["message"].as_str().unwrap();
+    assert!(said.starts_with("eth0: no main program is loaded"), "{event}");
+    assert!(event["hint"].as_str().unwrap().contains("limiter attach IFACE --replace"), "{event}");
+    agent.expect("loaded");
+    assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(in_array().is_some());
+    agent.is_quiet();
+    agent.end();
 }
 
 /// What is sent to all processes of a service, or to all of that name, is for the agent.
