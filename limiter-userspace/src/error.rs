@@ -198,6 +198,20 @@ pub enum Error {
         /// Why it fails.
         source: Box<Error>,
     },
+    /// An exchange that another process began could not be finished, and the maps before are in use again.
+    #[error(
+        "an exchange of table and program was interrupted, cannot be finished, and was undone: {source}"
+    )]
+    Undone {
+        /// Why it cannot be finished.
+        source: Box<Error>,
+    },
+    /// An exchange that another process began could not be finished, and the old table was removed.
+    #[error("an exchange of table and program was interrupted, and cannot be finished: {source}")]
+    LetGo {
+        /// Why it cannot be finished.
+        source: Box<Error>,
+    },
     /// Another policy waits to be confirmed.
     #[error("a policy waits for `limiter policy confirm`, for {} s more", .left.as_secs().saturating_add(1))]
     Unconfirmed {
@@ -413,6 +427,10 @@ impl Error {
                  mode=0700",
                 directory.display()
             ),
+            Self::Unloaded { cause: Some(cause), .. } => return cause.remedy(),
+            Self::Unloaded { .. } => "the agent loads it again within minutes, `limiter attach IFACE --replace` at once; find out which \
+                                      other program of the host takes it out of its array of programs"
+                .to_owned(),
             Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
                                         CAP_NET_ADMIN and CAP_PERFMON, and write access to the \
                                         BPF file system"
@@ -427,10 +445,6 @@ impl Error {
                                      newer limiter; `limiter doctor` says whether the program loads"
                 .to_owned(),
             Self::Mode { .. } => "use `--mode auto`, which takes the best mode of the driver".to_owned(),
-            Self::Unloaded { cause: Some(cause), .. } => return cause.remedy(),
-            Self::Unloaded { .. } => "the agent loads it again within minutes, `limiter attach IFACE --replace` at once; find out which \
-                                      other program of the host takes it out of its array of programs"
-                .to_owned(),
             Self::NotBpffs { mount, .. } => format!(
                 "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",
                 mount.display()
@@ -459,13 +473,21 @@ impl Error {
                     .to_owned()
             }
             Self::Unfinished { source } => {
-                let again = "`limiter attach IFACE --replace` tries it again; until then both tables take memory. If it never can \
-                             be finished, `limiter detach --all` ends both: attach anew then";
+                let again = "`limiter attach IFACE --replace` tries it again, and if that fails too, it removes the old table: what \
+                             sources and keys owed there that sent nothing since is forgotten then; until then both \
+                             tables take memory. If that cannot be done either, `limiter detach --all` ends both: attach \
+                             anew then";
                 match source.remedy() {
                     Some(remedy) => format!("{remedy}; {again}"),
                     None => again.to_owned(),
                 }
             }
+            Self::Undone { .. } => "the table before it is in use, with all its state; where other sizes or another seed were \
+                                    asked for, give that `limiter attach` again"
+                .to_owned(),
+            Self::LetGo { .. } => "the old table was removed: what sources and keys owed there that sent nothing since is \
+                                   forgotten"
+                .to_owned(),
             Self::Unconfirmed { .. } => {
                 "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`, then \
                  give the command again"

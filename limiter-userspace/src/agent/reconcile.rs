@@ -61,7 +61,7 @@ pub(super) struct Reconciler {
     claim: Option<Claim>,
     /// The number of the instance and the epoch whose run-time lists are in their file.
     kept: Option<(u32, u32)>,
-    /// Why an exchange that another process began could not be finished, met at this look.
+    /// Why an exchange that another process began could not be finished, and what became of it, met at this look.
     unfinished: Option<Error>,
     /// When a main program that was missing may be loaded again.
     loads: Backoff,
@@ -322,6 +322,7 @@ impl Reconciler {
             }),
         };
         let mut instance = open?;
+        self.unfinished = instance.take_unfinished().or(self.unfinished.take());
         if let Some(error) = instance.take_unrestored() {
             events.push(Event::Failed(error));
         }
@@ -366,6 +367,7 @@ impl Reconciler {
             return Ok(());
         }
         let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
+        self.unfinished = instance.take_unfinished().or(self.unfinished.take());
         let result = running.into_iter().try_for_each(|attached| {
             instance.replace(&attached)?;
             self.current.insert(attached.link);

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{maps, no_instance, test::not_attached};
+use super::{maps, no_instance, stderr::warn_of_unfinished, test::not_attached};
 use crate::{
     datapath::{
         bpffs::Pins,
@@ -29,7 +29,7 @@ pub(super) struct Detach {
 
 impl Detach {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let (detached, left) = if self.all { remove(pins)? } else { self.detach(pins)? };
+        let (detached, left) = if self.all { remove(pins)? } else { self.detach(pins, output)? };
         if output.is_json() {
             let entries: Vec<_> = detached.iter().map(|name| json!({ "name": name })).collect();
             return Ok(output.entries("limiter.detach/1", "interfaces", &entries)?);
@@ -49,7 +49,7 @@ impl Detach {
 
     /// Detaches from the interfaces that were named. All of them have to be attached. Returns their
     /// names, and the number of interfaces that stay attached.
-    fn detach(&self, pins: &Pins) -> Result<(Vec<String>, usize)> {
+    fn detach(&self, pins: &Pins, output: &Output) -> Result<(Vec<String>, usize)> {
         let mut instance = Instance::open_to_attach(pins)?.ok_or_else(|| no_instance(pins))?;
         let all = instance.attached()?;
         let (here, gone): (Vec<_>, Vec<_>) = all.iter().cloned().partition(|it| it.present);
@@ -72,7 +72,11 @@ impl Detach {
             instance.detach(attached.slot)?;
         }
         let left = instance.attached()?.iter().filter(|attached| attached.exists).count();
+        let unfinished = instance.take_unfinished();
         instance.close_detached()?;
+        if let Some(error) = unfinished.filter(|_| left != 0) {
+            warn_of_unfinished(&error, output);
+        }
         Ok((found.iter().map(|attached| attached.name.clone()).collect(), left))
     }
 }

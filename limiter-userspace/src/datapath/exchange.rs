@@ -8,9 +8,11 @@
 //! 4. The main program is replaced by one without the old table. The old table is removed.
 //!
 //! If step 1 or 2 fails, the old maps stay in use and all interfaces run the old programs. If the process ends after the first
-//! store, both tables stay, and some interfaces may run the old program. The next process that may attach goes on from step 2.
+//! store, both tables stay, and some interfaces may run the old program. The next process that may attach goes on from step 2
+//! (`resume.rs`).
 
 mod make;
+mod resume;
 mod wide;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
@@ -41,6 +43,9 @@ use super::{
 };
 use crate::error::{Error, Result};
 
+pub(crate) use self::resume::is_left;
+pub(super) use self::resume::{Resumed, let_go, resume, resume_if_left};
+
 /// How often a batch is run while other CPUs hold or move entries of it.
 const TRIES: u32 = 100;
 
@@ -57,6 +62,8 @@ pub struct Exchanged {
     pub lost: u32,
     /// Maps whose values mean something else in this layout. They began empty.
     pub anew: Vec<&'static str>,
+    /// Whether an exchange before it was interrupted, and its old table was removed with all that it had left.
+    pub left_behind: bool,
 }
 
 impl Exchanged {
@@ -64,7 +71,9 @@ impl Exchanged {
     #[must_use]
     pub fn after(self, before: Self) -> Self {
         let lost = self.lost.saturating_add(before.lost);
-        Self { from: before.from, lost, anew: [before.anew, self.anew].concat(), ..self }
+        let anew = [before.anew, self.anew].concat();
+        let left_behind = self.left_behind || before.left_behind;
+        Self { from: before.from, lost, anew, left_behind, ..self }
     }
 }
 
@@ -143,8 +152,10 @@ pub(super) fn exchange(
     seed: Option<Seed>,
     clock: Clock,
 ) -> Result<Exchanged> {
-    let (in_use, new, _) = pins.sides()?;
+    let (in_use, new, beside) = pins.sides()?;
     let old = Old::of(&in_use)?;
+    // Of an older layout: this version has no program that would carry over what is left there.
+    let left_behind = beside == Beside::Old;
     new.clear_maps()?;
     match make::prepare(&old, &new, sizes, clock)
         .and_then(|made| put_in_use(pins, &old, &new, seed, made))
@@ -153,7 +164,7 @@ pub(super) fn exchange(
             let from = (old.layout.standing() == Standing::Older).then_some(old.layout.layout);
             let swept = finish(&new, &old.from, started, clock)?;
             let (buckets, lost) = (before.buckets + swept.buckets, before.lost + swept.lost);
-            Ok(Exchanged { from, anew: before.anew, buckets, lost, ..swept })
+            Ok(Exchanged { from, anew: before.anew, buckets, lost, left_behind, ..swept })
         }
         Err(error) => {
             // Maps that a link may run on stay. The next process that may attach goes on.
@@ -225,8 +236,8 @@ struct Started {
     carrier: Program,
 }
 
-/// Loads the programs for maps that take the place of others.
-fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
+/// Loads the programs for maps that take the place of `other` ones; with `from`, those that carry state over from there.
+fn load(pins: &Pins, other: &Pins, from: Option<&CarryFrom>, clock: Clock) -> Result<Programs> {
     let mut wanted = KINDS.map(|_| false);
     let (mut dispatchers, mut is_called) = (Vec::new(), false);
     for (slot, link) in pinned_links(pins)? {
@@ -242,9 +253,13 @@ fn load(pins: &Pins, from: &CarryFrom, clock: Clock) -> Result<Programs> {
     }
     let (used, mut main) = (main_program::used(pins)?, Vec::new());
     for frags in KINDS {
-        let is_held = || Ok::<_, Error>(held(pins, frags)?.or(held(&from.pins, frags)?).is_some());
+        let is_held = || Ok::<_, Error>(held(pins, frags)?.or(held(other, frags)?).is_some());
         if wanted[usize::from(frags)] || used[usize::from(frags)] && is_held()? {
-            main.push((frags, Program::load_carrying(pins, from, frags, clock)?));
+            let program = match from {
+                Some(from) => Program::load_carrying(pins, from, frags, clock)?,
+                None => Program::load(pins, frags, clock)?,
+            };
+            main.push((frags, program));
         }
     }
     Ok(Programs { main, dispatchers, is_called })
@@ -298,9 +313,9 @@ fn undo(pins: &Pins, slot: u32, link: &Link) -> Result<()> {
     }
 }
 
-/// Runs the sweep, and removes the old tables. The new maps are in use, and their programs run.
+/// Runs the sweep, and removes the old maps. The new ones are in use, and their programs run.
 fn finish(new: &Pins, from: &CarryFrom, started: Started, clock: Clock) -> Result<Exchanged> {
-    let Started { mut dispatchers, carrier } = started;
+    let Started { dispatchers, carrier } = started;
     // Packets under way may charge the old table until then.
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
     let done = sweep(from, carrier)?;
@@ -310,15 +325,19 @@ fn finish(new: &Pins, from: &CarryFrom, started: Started, clock: Clock) -> Resul
             main_program::put(new, &mut Program::load(new, frags, clock)?, frags)?;
         }
     }
-    // The programs before are not needed any more.
-    for (slot, link, program) in &mut dispatchers {
+    remove_old(new, &from.pins, dispatchers)?;
+    Ok(done)
+}
+
+/// Removes the old maps, which no program uses any more, and the programs before.
+fn remove_old(new: &Pins, old: &Pins, dispatchers: Dispatchers) -> Result<()> {
+    for (slot, link, mut program) in dispatchers {
         if link.interface()?.is_some() {
-            program.pin(new, *slot)?;
+            program.pin(new, slot)?;
         }
     }
     main_program::remove_unused(new)?;
-    from.pins.clear_maps()?;
-    Ok(done)
+    old.clear_maps()
 }
 
 /// Runs `limiter_carry` over all entries of the old tables.
@@ -347,47 +366,4 @@ fn sweep(from: &CarryFrom, mut carrier: Program) -> Result<Exchanged> {
     let buckets = key_sets * WAYS as u32 + TALLIES;
     let (buckets, keys_without) = all(carried::BUCKETS, buckets)?;
     Ok(Exchanged { sources: owing, buckets, lost: without + keys_without, ..Exchanged::default() })
-}
-
-/// Finishes an exchange that another process began and did not finish. The caller holds the lock to attach.
-///
-/// This version has no program for the maps of an older one. If that began the exchange, the sweep is left out: what
-/// sources and keys owe that did not send meanwhile is lost. An exchange of a newer version is left alone.
-///
-/// # Errors
-/// If a program cannot be loaded or a system call fails. The next caller tries again.
-pub(super) fn resume(pins: &Pins) -> Result<()> {
-    let (in_use, other, beside) = pins.sides()?;
-    if beside == Beside::Nothing {
-        return Ok(());
-    }
-    pins.check_owners()?;
-    match (beside, described(&in_use)?.map(|layout| layout.standing())) {
-        (Beside::Old, Some(Standing::Own)) => {
-            let from = Old::of(&other)?.from;
-            let clock = Clock::Monotonic;
-            let carrier = Program::load_carrier(&in_use, &from, clock)?;
-            let mut programs = load(&in_use, &from, clock)?;
-            // What was started stays if this fails: these maps are in use.
-            programs.start(&in_use).map_err(|stopped| stopped.cause)?;
-            let started = Started { dispatchers: programs.dispatchers, carrier };
-            finish(&in_use, &from, started, clock).map(drop)
-        }
-        (Beside::Remains, _) | (Beside::Old, Some(Standing::Older)) => other.clear_maps(),
-        _ => Ok(()),
-    }
-}
-
-/// The same for a caller without that lock. If another process holds it, the exchange is left to that.
-///
-/// # Errors
-/// As [`resume`].
-pub(super) fn resume_if_left(pins: &Pins) -> Result<()> {
-    if pins.sides()?.2 == Beside::Nothing {
-        return Ok(());
-    }
-    match Lock::try_take(pins, Right::Attach)? {
-        Some(_attaching) => resume(pins),
-        None => Ok(()),
-    }
 }

@@ -14,7 +14,7 @@ use limiter_common::{
 
 use super::{
     bpffs::{Pins, unpin},
-    exchange::{self, Exchanged},
+    exchange::{self, Exchanged, Resumed},
     interface::{self, Interface},
     kept::{self, Writing},
     link::{Link, Refusal, exists, pinned_links},
@@ -45,7 +45,7 @@ pub struct Instance {
     fresh: bool,
     /// Why its run-time lists were not restored, when it was made.
     unrestored: Option<Error>,
-    /// Why an exchange that another process began could not be finished.
+    /// Why an exchange that another process began could not be finished, and what became of it.
     unfinished: Option<Error>,
     lock: Lock,
 }
@@ -137,18 +137,18 @@ impl Instance {
         // The maps in use are whole without it, and a change is not to fail for what another one will do.
         let resumed = match right {
             Right::Change => exchange::resume_if_left(pins),
-            Right::Attach => Ok(()),
+            Right::Attach => Ok(Resumed::Done),
         };
         let Some(lock) = Lock::take(pins, right)? else { return Ok(None) };
         if !exists(pins)? {
             return Ok(None);
         }
-        if right == Right::Attach {
-            exchange::resume(pins)?;
-        }
+        let resumed = match right {
+            Right::Change => resumed.unwrap_or_else(Resumed::Unfinished),
+            Right::Attach => exchange::resume(pins)?,
+        };
         let maps = Maps::open(pins)?;
-        let unfinished = resumed.err().map(|error| Error::Unfinished { source: Box::new(error) });
-        Ok(Some(Self { unfinished, ..Self::of(pins, maps, lock) }))
+        Ok(Some(Self { unfinished: resumed.error(), ..Self::of(pins, maps, lock) }))
     }
 
     /// The instance that exists, to attach and detach, or a new one with these sizes, this policy, and these
@@ -166,8 +166,8 @@ impl Instance {
         sizes.check()?;
         let lock = take_made(pins, Right::Attach)?;
         if exists(pins)? {
-            exchange::resume(pins)?;
-            return Ok(Self::of(pins, Maps::open(pins)?, lock));
+            let unfinished = exchange::resume(pins)?.error();
+            return Ok(Self { unfinished, ..Self::of(pins, Maps::open(pins)?, lock) });
         }
         let _changing = take_made(pins, Right::Change)?;
         // It may be one whose lists could not be kept when its last interface was detached.
@@ -203,7 +203,8 @@ impl Instance {
             return Ok(None);
         }
         let Some(_attaching) = Lock::take(pins, Right::Attach)? else { return Ok(None) };
-        exchange::resume(pins)?;
+        // If it is undone, nothing of it is lost: what is in use then is brought over.
+        let _: Resumed = exchange::resume(pins)?;
         match exchange::older(pins)? {
             Some(sizes) => exchange::exchange(pins, &sizes, None, Clock::Monotonic).map(Some),
             None => Ok(None),
@@ -214,9 +215,12 @@ impl Instance {
     /// which sources and keys share a set. Gives what was carried over.
     ///
     /// # Errors
-    /// Why that cannot be; it goes on as it is then.
+    /// Why that cannot be; it goes on as it is then. [`Error::Unfinished`] while the old table of an exchange before is there.
     pub fn exchange(&mut self, sizes: &Sizes, new_seed: bool, clock: Clock) -> Result<Exchanged> {
         sizes.check()?;
+        if let Some(error) = self.unfinished.take_if(|it| matches!(it, Error::Unfinished { .. })) {
+            return Err(error);
+        }
         let seed = if new_seed {
             let random = sys::random();
             Some(Seed(random.map_err(|error| Error::system("get random numbers", error))?))
@@ -264,8 +268,25 @@ impl Instance {
         self.unrestored.take()
     }
 
-    /// Why an exchange that another process began could not be finished, if that was tried when this was
-    /// [opened](Self::open); told once.
+    /// Removes the old table of an exchange that another process began, if that could not be finished when this was
+    /// [opened](Self::open). What sources and keys owed there that had no packet since is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`], if that cannot be either; both tables stay then.
+    pub fn let_go(&mut self) -> Result<()> {
+        let Some(Error::Unfinished { source }) =
+            self.unfinished.take_if(|it| matches!(it, Error::Unfinished { .. }))
+        else {
+            return Ok(());
+        };
+        exchange::let_go(&self.pins)
+            .map_err(|error| Error::Unfinished { source: Box::new(error) })?;
+        self.unfinished = Some(Error::LetGo { source });
+        Ok(())
+    }
+
+    /// Why an exchange that another process began could not be finished, and what became of it, if that was tried when this
+    /// was [opened](Self::open); told once.
     pub fn take_unfinished(&mut self) -> Option<Error> {
         self.unfinished.take()
     }

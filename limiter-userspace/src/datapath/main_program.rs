@@ -62,6 +62,32 @@ pub(crate) fn is_own(pins: &Pins, frags: bool) -> Result<bool> {
     Ok(written == own(pins, held)?)
 }
 
+/// Whether the main program that the link of a slot runs is known to be of these maps.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn runs_by(pins: &Pins, slot: u32, link: &Link) -> Result<bool> {
+    let head = number(&pinned(pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?)?;
+    let runs = runs(pins, slot, link)?;
+    if !runs.is_dispatcher {
+        // One of a version before dispatchers decides by itself.
+        let path = c_path(pins.program(slot).as_os_str())?;
+        let is_of = || {
+            let program = sys::open(&path)?;
+            let runs = sys::program_runs(program.as_fd())?.0;
+            Ok((runs, sys::program_maps(program.as_fd())?))
+        };
+        let found: std::io::Result<(u32, Vec<u32>)> = is_of();
+        let running = link.program()?;
+        return Ok(found.is_ok_and(|(program, maps)| program == running && maps.contains(&head)));
+    }
+    // Another version may write it down in another form.
+    let builds: Result<Array<MapData, Build>> = typed(pins, map::BUILDS);
+    let written = builds.ok().and_then(|builds| builds.get(&runs.frags.into(), 0).ok());
+    let held = held(pins, runs.frags)?;
+    Ok(written.is_some_and(|build| held == Some(build.program) && build.head == head))
+}
+
 /// Loads the main program and puts it into its array, unless one of this build and these maps is there. The caller holds
 /// the lock to attach.
 ///

@@ -493,6 +493,26 @@ pub(crate) fn publish_epoch(map: BorrowedFd<'_>, epoch: u64) -> io::Result<()> {
     })
 }
 
+/// Stores a word of the value of the map of the head, at an offset in bytes that is within the value and a multiple of 8: the
+/// head of another version has another type.
+pub(crate) fn store_word(map: BorrowedFd<'_>, offset: usize, word: u64) -> io::Result<()> {
+    if !offset.is_multiple_of(size_of::<u64>()) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let memory = Mapping::new(
+        map,
+        offset.saturating_add(size_of::<u64>()),
+        libc::PROT_READ | libc::PROT_WRITE,
+    )?;
+    // SAFETY: the mapping ends behind the word, which is aligned, as the mapping begins at a page. It is only accessed as a
+    // whole, here and by the programs.
+    unsafe {
+        let place = memory.start().as_ptr().byte_add(offset).cast();
+        AtomicU64::from_ptr(place).store(word, Ordering::Release);
+    }
+    Ok(())
+}
+
 /// Random numbers. Just after the boot, this waits until the kernel has some to give.
 pub(crate) fn random() -> io::Result<[u64; 4]> {
     let mut numbers = [0_u64; 4];

@@ -11,7 +11,8 @@ use aya::programs::ProgramInfo;
 use super::finding::{Finding, Verdict};
 use crate::{
     datapath::{
-        bpffs::Pins, instance::Attached, main_program, maps::Maps, privilege, program::Program,
+        bpffs::Pins, exchange::is_left, instance::Attached, main_program, maps::Maps, privilege,
+        program::Program,
     },
     error::{Error, Result},
     output::number::{grouped, memory, wait},
@@ -65,9 +66,25 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
         }
         Err(error) => findings.push(failed("instance", error)),
     }
+    findings.extend(exchange(pins));
     findings.extend(clock());
     findings.extend(hardening());
     findings
+}
+
+/// Whether an exchange of table and program was interrupted.
+fn exchange(pins: &Pins) -> Option<Finding> {
+    const CHECK: &str = "exchange";
+    match is_left(pins) {
+        Ok(false) => None,
+        Ok(true) => {
+            let found = "that of table and program was interrupted: there are two tables";
+            let remedy = "limiter attach IFACE, for one that is attached, finishes it, or tells why that cannot be";
+            Some(Finding::new(CHECK, Verdict::Warn, found).with_remedy(remedy))
+        }
+        // The check of the instance says so.
+        Err(_) => None,
+    }
 }
 
 /// Whether the kernel hardens programs that are compiled against their own constants, those of root too. Only root can

@@ -7,19 +7,20 @@ use crate::datapath::exchange::Exchanged;
 
 /// In JSON.
 pub(crate) fn entry(exchanged: &Exchanged) -> Value {
-    let Exchanged { from, sources, buckets, lost, anew } = exchanged;
+    let Exchanged { from, sources, buckets, lost, anew, left_behind } = exchanged;
     json!({
         "from_layout": from,
         "sources": sources,
         "buckets": buckets,
         "without_room": lost,
         "begun_anew": anew,
+        "left_behind": left_behind,
     })
 }
 
 /// In a line, or in several.
 pub(crate) fn text(exchanged: &Exchanged) -> String {
-    let Exchanged { sources, buckets, lost, anew, .. } = exchanged;
+    let Exchanged { sources, buckets, lost, anew, left_behind, .. } = exchanged;
     let debts = u64::from(*sources) + u64::from(*buckets);
     let mut text = match debts {
         1 => "1 debt was carried over".to_owned(),
@@ -30,6 +31,9 @@ pub(crate) fn text(exchanged: &Exchanged) -> String {
     }
     if !anew.is_empty() {
         text += &format!("; of another layout, and not carried over: {}", anew.join(", "));
+    }
+    if *left_behind {
+        text += "; what an exchange before it, which was interrupted, had not carried over yet is forgotten";
     }
     text
 }
@@ -62,5 +66,12 @@ mod tests {
         let said = text(&exchanged);
         assert!(said.contains("; 2,000 found no room and are forgotten; "), "{said}");
         assert!(said.ends_with(": WIDE_STATE, ENDINGS"), "{said}");
+        exchanged.left_behind = true;
+        let said = text(&exchanged);
+        assert!(
+            said.ends_with("which was interrupted, had not carried over yet is forgotten"),
+            "{said}"
+        );
+        assert_eq!(entry(&exchanged)["left_behind"], true);
     }
 }

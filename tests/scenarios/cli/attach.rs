@@ -73,6 +73,27 @@ fn a_policy_for_a_new_instance_leaves_one_that_runs_as_it_is() {
 }
 
 #[test]
+fn of_an_exchanged_table_it_says_what_was_done_with_the_interface() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL} --wide-states 1024 --pps 1kpps"));
+    let said = bench.done("attach eth0 --new-seed").stdout;
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "There is room for 4,096 sources, 4,096 buckets, 1,024 wide states and 64 overrides now, hashed by another \
+             seed; 0 debts were carried over.",
+            "eth0: attached already, still in native mode; table and main program were exchanged",
+        ]
+    );
+    let told = bench.json("attach eth0 --overrides 128 -j");
+    assert_eq!(told["interfaces"][0]["action"], "exchanged", "{told}");
+    assert_eq!(told["interfaces"][0]["carried_over"]["left_behind"], false, "{told}");
+    let said = bench.done("attach eth0").stdout;
+    assert_eq!(said, "eth0: attached already, in native mode; nothing was changed\n");
+}
+
+#[test]
 fn what_is_hardly_meant_so_is_told_beside_the_output() {
     let document = Document::new(
         "sets: {nobody: {cidrs: []}}\nlimits: [{name: some, key: source, rate: 7/s}]",

@@ -1,9 +1,11 @@
 //! Table and program are exchanged while they limit: for other sizes, and for another layout.
 
+mod interrupted;
 mod layouts;
 
 use std::{
     fs,
+    path::PathBuf,
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -207,51 +209,12 @@ fn an_exchange_that_fails_leaves_what_runs() {
     net.run("limit set source --rate 2kpps");
 }
 
-/// What another process left half done does not keep a command from its work.
-#[test]
-fn a_change_tells_of_an_exchange_that_cannot_be_finished() {
-    let (net, document) = attached(SMALL);
-    let old: Vec<_> = on_pins(&net, |pins| {
+/// The maps in use, with their pins.
+fn pinned_maps(net: &Net) -> Vec<(PathBuf, MapData)> {
+    on_pins(net, |pins| {
         let open = |entry: fs::DirEntry| (entry.path(), MapData::from_pin(entry.path()).unwrap());
         fs::read_dir(pins.maps()).unwrap().map(|entry| open(entry.unwrap())).collect()
-    });
-    net.run(&format!("attach eth0 {OTHER}"));
-    // The old table is there again, and says that its words are where none can be.
-    let own = layout(&net);
-    let set = |words| {
-        on_pins(&net, |pins| {
-            let mut layout = in_directory(pins, "maps", map::LAYOUT);
-            layout.set(0, Description { source_words: words, ..own }, 0).unwrap();
-        });
-    };
-    on_pins(&net, |_| {
-        for (path, map) in old {
-            map.pin(path).unwrap();
-        }
-    });
-    set(1 << 20);
-    let interrupted = "an exchange of table and program was interrupted, and finishing it fails: ";
-    let again = "the command was done all the same; ";
-    let remedy = "`limiter attach IFACE --replace` tries it again";
-    let apply = document.in_place("policy apply FILE");
-    for command in
-        ["limit set source --rate 2kpps", "deny add 203.0.113.7", &apply, "policy confirm"]
-    {
-        let outcome = net.run(command);
-        for said in [interrupted, again, remedy] {
-            assert!(outcome.stderr.contains(said), "{outcome}");
-        }
-    }
-    let outcome = net.run("-j deny add 203.0.113.8");
-    let warning: Value = serde_json::from_str(outcome.stderr.lines().next().unwrap()).unwrap();
-    assert!(warning["warning"]["message"].as_str().unwrap().contains(remedy), "{outcome}");
-    assert!(net.run("deny list").stdout.contains("203.0.113.7/32"));
-
-    set(own.source_words);
-    let outcome = net.run("deny add 203.0.113.9");
-    assert!(!outcome.stderr.contains("interrupted"), "{outcome}");
-    let left = on_pins(&net, |pins| fs::read_dir(pins.directory().join("maps")).unwrap().count());
-    assert_eq!(left, 0, "it was finished");
+    })
 }
 
 /// A map that is pinned in a directory of maps.
@@ -283,10 +246,7 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
     let passed = send(10);
     // Part of a token is enough for a packet.
     assert!([20, 21].contains(&passed), "{passed}");
-    let old: Vec<_> = on_pins(&net, |pins| {
-        let open = |entry: fs::DirEntry| (entry.path(), MapData::from_pin(entry.path()).unwrap());
-        fs::read_dir(pins.maps()).unwrap().map(|entry| open(entry.unwrap())).collect()
-    });
+    let old = pinned_maps(&net);
     net.run(&format!("attach eth0 {OTHER}"));
     let is_source = |source: &Source| source.address.family != 0;
     let is_bucket = |bucket: &Bucket| bucket.key.limit_id != 0;

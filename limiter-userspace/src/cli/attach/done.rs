@@ -8,6 +8,8 @@ use crate::datapath::{instance::Outcome, interface::Interface, mode::Mode};
 pub(super) enum Done {
     Attached(Outcome),
     Replaced(Mode),
+    /// Its table and its main program were exchanged, as those of all interfaces were.
+    Exchanged(Mode),
     Nothing(Mode),
 }
 
@@ -28,6 +30,9 @@ impl Done {
             Self::Replaced(mode) => {
                 format!("{name}: replaced the program, still in {mode} mode; all state was kept")
             }
+            Self::Exchanged(mode) => format!(
+                "{name}: attached already, still in {mode} mode; table and main program were exchanged"
+            ),
             Self::Nothing(mode) => {
                 format!("{name}: attached already, in {mode} mode; nothing was changed")
             }
@@ -39,6 +44,7 @@ impl Done {
         let (action, mode, fallback) = match done {
             Self::Attached(Outcome { mode, fallback }) => ("attached", mode, fallback.as_ref()),
             Self::Replaced(mode) => ("replaced", mode, None),
+            Self::Exchanged(mode) => ("exchanged", mode, None),
             Self::Nothing(mode) => ("unchanged", mode, None),
         };
         json!({

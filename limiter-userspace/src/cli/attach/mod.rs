@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 use self::{
     asked::{Asked, PolicyOptions, Wanted},
     done::Done,
-    report::{All, Applied},
+    report::{All, Applied, Table},
 };
-use super::stderr::warn_of_error;
+use super::stderr::{warn_of_error, warn_of_unfinished};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
@@ -39,7 +39,8 @@ pub(super) struct Attach {
     mode: ModeName,
     #[command(flatten)]
     policy: PolicyOptions,
-    /// Replace the program of interfaces that are attached already, keeping all state
+    /// Replace the program of interfaces that are attached already, keeping all state; where an exchange of the table was
+    /// interrupted and cannot be finished, remove the old table
     #[arg(long)]
     replace: bool,
     /// Sources tracked at once [default: 1048576]; an instance that runs is given the new sizes, and keeps its state
@@ -122,13 +123,19 @@ impl Attach {
         if let Some(error) = instance.take_unrestored() {
             warn_of_error(&error, "the run-time lists begin empty", output);
         }
+        if self.replace {
+            instance.let_go()?;
+        }
         let changed = self.exchange(&mut instance)?;
+        if let Some(error) = instance.take_unfinished() {
+            warn_of_unfinished(&error, output);
+        }
         let sizes = instance.sizes()?;
         exchanged = match (exchanged, changed) {
             (Some(upgraded), Some(changed)) => Some(changed.after(upgraded)),
             (upgraded, changed) => changed.or(upgraded),
         };
-        let result = self.attach_all(&mut instance, asked, interfaces);
+        let result = self.attach_all(&mut instance, asked, interfaces, exchanged.is_some());
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
         instance.close()?;
@@ -140,16 +147,17 @@ impl Attach {
             );
         }
         let (done, applied) = result?;
-        let exchanged = exchanged.map(|exchanged| (exchanged, sizes));
+        let exchanged = exchanged.map(|carried| Table { carried, sizes, new_seed: self.new_seed });
         Ok(All { done, exchanged, applied, layers: layers?, switched: monitoring?.switch })
     }
 
-    /// Attaches all interfaces that are not attached yet, or none of them.
+    /// Attaches all interfaces that are not attached yet, or none of them. `exchanged` says that the table was exchanged before.
     fn attach_all(
         &self,
         instance: &mut Instance,
         asked: &Asked<'_>,
         interfaces: &[Interface],
+        exchanged: bool,
     ) -> Result<(Vec<Done>, Applied)> {
         let before = instance.attached()?;
         let running = |interface: &Interface| {
@@ -163,7 +171,11 @@ impl Attach {
         }
         let mut done = Vec::new();
         let result = interfaces.iter().try_for_each(|interface| {
-            done.push(self.attach(instance, interface, running(interface))?);
+            let attached = self.attach(instance, interface, running(interface))?;
+            done.push(match attached {
+                Done::Nothing(mode) if exchanged => Done::Exchanged(mode),
+                attached => attached,
+            });
             Ok(())
         });
         let new = done.iter().any(|done| matches!(done, Done::Attached(_)));

@@ -26,13 +26,23 @@ use crate::{
 pub(super) struct All {
     /// With each interface.
     pub(super) done: Vec<Done>,
-    /// What was carried over to another table, if the table was exchanged, and what it has room for now.
-    pub(super) exchanged: Option<(Exchanged, Sizes)>,
+    /// The table, if it was exchanged.
+    pub(super) exchanged: Option<Table>,
     pub(super) applied: Applied,
     /// The policy and the run-time lists in force now.
     pub(super) layers: Layers,
     /// Whether nothing is dropped, by the switch.
     pub(super) switched: bool,
+}
+
+/// A table that took the place of another one.
+pub(super) struct Table {
+    /// What was carried over.
+    pub(super) carried: Exchanged,
+    /// What it has room for.
+    pub(super) sizes: Sizes,
+    /// Whether another seed places sources and keys in it.
+    pub(super) new_seed: bool,
 }
 
 /// What was done with the policy.
@@ -71,15 +81,15 @@ impl All {
                 let mut entry = Done::json(it);
                 entry["policy_changes"] = json!(changes);
                 entry["carried_over"] =
-                    json!(exchanged.as_ref().map(|(it, _)| exchanged::entry(it)));
+                    json!(exchanged.as_ref().map(|it| exchanged::entry(&it.carried)));
                 entry
             };
             let entries: Vec<_> = interfaces.iter().zip(done).map(entry).collect();
             output.entries("limiter.attach/1", "interfaces", &entries)?;
             return kept.map_or(Ok(()), |kept| kept.tell(output));
         }
-        if let Some((exchanged, sizes)) = exchanged {
-            print_exchanged(exchanged, sizes, output)?;
+        if let Some(table) = exchanged {
+            print_exchanged(table, output)?;
         }
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name))?;
@@ -119,14 +129,22 @@ impl All {
     }
 }
 
-/// Says what was carried over.
-fn print_exchanged(exchanged: &Exchanged, sizes: &Sizes, output: &mut Output) -> Result<()> {
-    let carried = exchanged::text(exchanged);
-    if let Some(layout) = exchanged.from {
-        writeln!(output, "Brought from layout {layout} to this version; {carried}.")?;
+/// Says what the new table is, and what was carried over.
+fn print_exchanged(table: &Table, output: &mut Output) -> Result<()> {
+    let Table { carried, sizes, new_seed } = table;
+    let said = exchanged::text(carried);
+    if let Some(layout) = carried.from {
+        writeln!(output, "Brought from layout {layout} to this version; {said}.")?;
         return Ok(());
     }
-    let [sources, buckets] = [sizes.sources, sizes.buckets].map(|size| grouped(size.into()));
-    writeln!(output, "There is room for {sources} sources and {buckets} buckets now; {carried}.")?;
+    let Sizes { sources, buckets, wide_states, overrides } = sizes;
+    let [sources, buckets, wide_states, overrides] =
+        [sources, buckets, wide_states, overrides].map(|size| grouped((*size).into()));
+    let seed = if *new_seed { ", hashed by another seed" } else { "" };
+    writeln!(
+        output,
+        "There is room for {sources} sources, {buckets} buckets, {wide_states} wide states and {overrides} overrides \
+         now{seed}; {said}."
+    )?;
     Ok(())
 }

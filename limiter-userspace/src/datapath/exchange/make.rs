@@ -49,7 +49,7 @@ pub(super) fn prepare(old: &Old, new: &Pins, sizes: &Sizes, clock: Clock) -> Res
     let anew = share(old, new, sizes)?;
     create_maps(new, sizes)?;
     new.hand_over_maps()?;
-    let programs = load(new, &old.from, clock)?;
+    let programs = load(new, &old.from.pins, Some(&old.from), clock)?;
     let carrier = Program::load_carrier(new, &old.from, clock)?;
     Ok(Made { maps: Maps::open_at(new)?, programs, carrier, anew })
 }

@@ -1,0 +1,183 @@
+//! An exchange that another process began and did not finish: it is finished, or undone, or both tables stay.
+//!
+//! | the interfaces run | it can be finished | it cannot |
+//! |---|---|---|
+//! | the main programs of the old maps, and no command changed the new ones | it is finished | it is [undone](undo): the new maps are removed |
+//! | others | it is finished | both tables stay, until somebody [lets go](let_go) of the old one |
+//!
+//! This version has no program for maps of another layout than its own. An exchange to such maps can only be undone, or is
+//! left to a version that knows them. What an exchange to maps of an older layout has left is removed when
+//! [`exchange`](super::exchange()) brings those over.
+
+use std::os::fd::AsFd as _;
+
+use limiter_common::abi::{description::Standing, layout::map};
+
+use super::{Old, Started, finish, load, remove_old};
+use crate::{
+    datapath::{
+        bpffs::{
+            Pins,
+            sides::{Beside, word},
+        },
+        link::pinned_links,
+        lock::{Lock, Right},
+        main_program,
+        maps::{Maps, described},
+        object::{missing, only_value, pinned},
+        program::{Clock, Program},
+        sys,
+    },
+    error::{Error, Result},
+};
+
+/// What became of an exchange that another process began.
+pub(in crate::datapath) enum Resumed {
+    /// It is finished, or there was none, or it is for another version to finish.
+    Done,
+    /// It cannot be finished, for this reason. The maps before are in use again, with all their state.
+    Undone(Error),
+    /// It cannot be finished, for this reason. The new maps are in use, and the old ones are still there.
+    Unfinished(Error),
+}
+
+impl Resumed {
+    /// What is to be told of it.
+    pub(in crate::datapath) fn error(self) -> Option<Error> {
+        match self {
+            Self::Done => None,
+            Self::Undone(cause) => Some(Error::Undone { source: Box::new(cause) }),
+            Self::Unfinished(cause) => Some(Error::Unfinished { source: Box::new(cause) }),
+        }
+    }
+}
+
+/// Finishes an exchange that another process began and did not finish, or undoes it if that cannot be and no packet goes by
+/// the new maps. The caller holds the lock to attach.
+///
+/// # Errors
+/// What the system says of the directories.
+pub(in crate::datapath) fn resume(pins: &Pins) -> Result<Resumed> {
+    let (in_use, other, beside) = pins.sides()?;
+    match beside {
+        Beside::Nothing => return Ok(Resumed::Done),
+        Beside::Remains => {
+            pins.check_owners()?;
+            other.clear_maps()?;
+            return Ok(Resumed::Done);
+        }
+        Beside::Old => pins.check_owners()?,
+    }
+    let is_own = described(&in_use)?.is_some_and(|layout| layout.standing() == Standing::Own);
+    let finished = if is_own { go_on(&in_use, &other) } else { Maps::open_at(&in_use).map(drop) };
+    let Err(cause) = finished else { return Ok(Resumed::Done) };
+    match undo(pins, &in_use, &other) {
+        Ok(true) => Ok(Resumed::Undone(cause)),
+        Ok(false) if is_own => Ok(Resumed::Unfinished(cause)),
+        // Whoever opens the maps is told of their layout.
+        Ok(false) => Ok(Resumed::Done),
+        Err(error) => Ok(Resumed::Unfinished(error)),
+    }
+}
+
+/// The same for a caller without that lock. If another process holds it, the exchange is left to that.
+///
+/// # Errors
+/// As [`resume`].
+pub(in crate::datapath) fn resume_if_left(pins: &Pins) -> Result<Resumed> {
+    if pins.sides()?.2 == Beside::Nothing {
+        return Ok(Resumed::Done);
+    }
+    match Lock::try_take(pins, Right::Attach)? {
+        Some(_attaching) => resume(pins),
+        None => Ok(Resumed::Done),
+    }
+}
+
+/// Whether there is an exchange that another process began, and that no process is at.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn is_left(pins: &Pins) -> Result<bool> {
+    let is_beside = || Ok::<_, Error>(pins.sides()?.2 == Beside::Old);
+    if !is_beside()? {
+        return Ok(false);
+    }
+    // It may have been finished meanwhile.
+    Ok(Lock::try_take(pins, Right::Attach)?.is_some() && is_beside()?)
+}
+
+/// Puts programs for the new maps in use, which may run already, and carries over what is left in the old ones.
+fn go_on(in_use: &Pins, old: &Pins) -> Result<()> {
+    let from = Old::of(old)?.from;
+    let clock = Clock::Monotonic;
+    let carrier = Program::load_carrier(in_use, &from, clock)?;
+    let mut programs = load(in_use, old, Some(&from), clock)?;
+    // What was started stays if this fails: these maps are in use.
+    programs.start(in_use).map_err(|stopped| stopped.cause)?;
+    let started = Started { dispatchers: programs.dispatchers, carrier };
+    finish(in_use, &from, started, clock).map(drop)
+}
+
+/// Removes the new maps if all interfaces run the main programs of the old ones and no command changed the new ones. The old
+/// ones are in use then. Returns whether that is so.
+fn undo(pins: &Pins, new: &Pins, old: &Pins) -> Result<bool> {
+    let Some(_changing) = Lock::take(pins, Right::Change)? else { return Ok(false) };
+    let heads = [head(new)?, head(old)?];
+    // The layout is above the number of the epoch.
+    let [changed, before] = heads.each_ref().map(|head| word(head, 0) as u32);
+    if changed != before || !run_by_all(old)? {
+        return Ok(false);
+    }
+    keep_switch(new, old, &heads)?;
+    new.clear_maps()?;
+    Ok(true)
+}
+
+/// The value of the head of maps.
+fn head(pins: &Pins) -> Result<Vec<u8>> {
+    only_value(&pinned(pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?, map::HEAD)
+}
+
+/// Whether every interface runs a main program of these maps, and there is one.
+fn run_by_all(pins: &Pins) -> Result<bool> {
+    let mut are_run = false;
+    for (slot, link) in pinned_links(pins)? {
+        if link.interface()?.is_some() {
+            if !main_program::runs_by(pins, slot, &link)? {
+                return Ok(false);
+            }
+            are_run = true;
+        }
+    }
+    Ok(are_run)
+}
+
+/// Has the old maps say what the monitor switch of the new ones says. It takes no lock, so it may have been thrown there.
+fn keep_switch(new: &Pins, old: &Pins, heads: &[Vec<u8>; 2]) -> Result<()> {
+    let (Some(of_new), Some(of_old)) = (described(new)?, described(old)?) else { return Ok(()) };
+    let [from, to] = [of_new, of_old].map(|layout| layout.head_monitor as usize);
+    let [new_head, old_head] = heads;
+    let switch = word(new_head, from);
+    if word(old_head, to) == switch || old_head.len() < to.saturating_add(size_of::<u64>()) {
+        return Ok(());
+    }
+    let map = pinned(old, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
+    sys::store_word(map.fd().as_fd(), to, switch)
+        .map_err(|error| Error::system("throw the monitor switch", error))
+}
+
+/// Removes the old maps of an exchange that cannot be finished, and puts programs for the new ones alone in use. What sources
+/// and keys owed in the old table that had no packet since is forgotten. The caller holds the lock to attach.
+///
+/// # Errors
+/// Why no such programs can be loaded or put in use. What runs stays then.
+pub(in crate::datapath) fn let_go(pins: &Pins) -> Result<()> {
+    let (in_use, old, beside) = pins.sides()?;
+    if beside != Beside::Old {
+        return Ok(());
+    }
+    let mut programs = load(&in_use, &old, None, Clock::Monotonic)?;
+    programs.start(&in_use).map_err(|stopped| stopped.cause)?;
+    remove_old(&in_use, &old, programs.dispatchers)
+}
