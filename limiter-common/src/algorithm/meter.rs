@@ -4,6 +4,7 @@ use crate::algorithm::{
     concurrent::Concurrent,
     debt,
     gcra::{Gcra, Scale},
+    kind::{Kind, by_kind},
     policer::{Decision, Policer},
     sliding_log::SlidingLog,
     window::Window,
@@ -15,7 +16,7 @@ use crate::algorithm::{
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Meter {
-    /// One of the constants here.
+    /// The number of the [`Kind`].
     pub kind: u64,
     /// The bucket, or the numbers of another algorithm.
     pub gcra: Gcra,
@@ -24,59 +25,59 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Token bucket, leaky bucket or GCRA, which are one arithmetic.
-    pub const BUCKET: u64 = 0;
-    /// A fixed window.
-    pub const FIXED: u64 = 1;
-    /// A sliding window counter.
-    pub const SLIDING: u64 = 2;
-    /// A sliding log. From here on, the state is not one word but a
-    /// [`WideState`](crate::abi::state::WideState).
-    pub const SLIDING_LOG: u64 = 3;
-    /// Open connections.
-    pub const CONCURRENT: u64 = 4;
+    /// The algorithm.
+    #[inline(always)]
+    pub const fn kind(&self) -> Kind {
+        Kind::of(self.kind)
+    }
+
+    /// Whether the state is more than a word.
+    #[inline(always)]
+    pub const fn is_wide(&self) -> bool {
+        Kind::is_wide(self.kind)
+    }
 
     /// The meter of a bucket.
     pub const fn bucket(gcra: Gcra) -> Self {
-        Self { kind: Self::BUCKET, gcra, reserved: [0; 2] }
+        Self { kind: Kind::Bucket.number(), gcra, reserved: [0; 2] }
     }
 
     /// The same, by which every packet is charged by the clock. Only buckets go by ticks.
     #[must_use]
     pub const fn precise(self) -> Self {
-        match self.kind {
-            Self::BUCKET => Self { gcra: Gcra { precise: Gcra::PRECISE, ..self.gcra }, ..self },
-            _ => self,
+        match self.kind() {
+            Kind::Bucket => Self { gcra: Gcra { precise: Gcra::PRECISE, ..self.gcra }, ..self },
+            Kind::Fixed | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => self,
         }
     }
 
     /// The meter of a fixed window.
     pub const fn fixed(window: Window) -> Self {
-        Self::of_window(Self::FIXED, window)
+        Self::of_window(Kind::Fixed, window)
     }
 
     /// The meter of a sliding window counter.
     pub const fn sliding(window: Window) -> Self {
-        Self::of_window(Self::SLIDING, window)
+        Self::of_window(Kind::Sliding, window)
     }
 
     /// The meter of a sliding log.
     pub const fn of_sliding_log(log: SlidingLog) -> Self {
-        Self::new(Self::SLIDING_LOG, log.window, log.limit, 0, 0)
+        Self::new(Kind::SlidingLog, log.window, log.limit, 0, 0)
     }
 
     /// The meter of open connections.
     pub const fn of_concurrent(leases: Concurrent) -> Self {
-        Self::new(Self::CONCURRENT, leases.idle, leases.limit, 0, 0)
+        Self::new(Kind::Concurrent, leases.idle, leases.limit, 0, 0)
     }
 
-    const fn of_window(kind: u64, window: Window) -> Self {
+    const fn of_window(kind: Kind, window: Window) -> Self {
         Self::new(kind, window.length, window.limit, window.unit as u16, window.bits as u16)
     }
 
-    const fn new(kind: u64, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
+    const fn new(kind: Kind, interval: u64, depth: u64, shift: u16, fraction: u16) -> Self {
         Self {
-            kind,
+            kind: kind.number(),
             gcra: Gcra { interval, depth, shift, fraction, ..Gcra::NONE },
             reserved: [0; 2],
         }
@@ -104,52 +105,48 @@ impl Meter {
     /// What a word of this meter is measured in, to be kept beside it: see [`Measure`].
     #[inline(always)]
     pub const fn measure(&self) -> Measure {
-        match self.kind {
-            Self::BUCKET => Measure { scale: self.gcra.scale().0, span: 0 },
-            kind => Measure {
-                scale: self.gcra.depth
-                    | (self.gcra.shift as u64) << Measure::UNIT
-                    | (self.gcra.fraction as u64) << Measure::BITS
-                    | kind << Measure::KIND,
-                span: match kind {
-                    Self::CONCURRENT => self.concurrent().longest(),
-                    _ => self.gcra.interval,
-                },
-            },
-        }
+        let scale = by_kind!(self.kind, {
+            Bucket => return Measure { scale: self.gcra.scale().0, span: 0 },
+        } else {
+            Fixed | Sliding | SlidingLog | Concurrent => self.gcra.depth
+                | (self.gcra.shift as u64) << Measure::UNIT
+                | (self.gcra.fraction as u64) << Measure::BITS
+                | self.kind << Measure::KIND
+        });
+        let span = by_kind!(self.kind, {
+            Concurrent => self.concurrent().longest(),
+        } else { Bucket | Fixed | Sliding | SlidingLog => self.gcra.interval });
+        Measure { scale, span }
     }
 
     /// Whether the state of this word has no more charged to it at `now`, in nanoseconds, than the dearest packet.
     #[inline(always)]
     pub const fn is_single(&self, word: u64, now: u64) -> bool {
-        match self.kind {
-            Self::BUCKET => self.gcra.spent(word, now) <= self.gcra.dearest,
-            Self::FIXED => self.window().fill_fixed(word, now) <= 1,
-            _ => self.window().fill_sliding(word, now) <= 1,
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.spent(word, now) <= self.gcra.dearest,
+            Fixed => self.window().fill_fixed(word, now) <= 1,
+        } else { Sliding | SlidingLog | Concurrent => self.window().fill_sliding(word, now) <= 1 })
     }
 
     /// The word that carries state that was measured so over to this meter; see [`Gcra::carry`] and
     /// [`Window::carry_fixed`].
     #[inline(always)]
     pub const fn carry(&self, word: u64, from: Measure, now: u64) -> u64 {
-        match self.kind {
-            Self::BUCKET => self.gcra.carry(word, Scale(from.scale), now),
+        by_kind!(self.kind, {
+            Bucket => self.gcra.carry(word, Scale(from.scale), now),
             // Events and connections are kept as they are under any numbers.
-            Self::SLIDING_LOG | Self::CONCURRENT => word,
-            Self::FIXED => self.window().carry_fixed(word, &from.window(), now),
-            _ => self.window().carry_sliding(word, &from.window(), now),
-        }
+            SlidingLog | Concurrent => word,
+            Fixed => self.window().carry_fixed(word, &from.window(), now),
+        } else { Sliding => self.window().carry_sliding(word, &from.window(), now) })
     }
 
     /// Nanoseconds until a packet of this cost conforms, unless others are charged meanwhile; 0 when
     /// it does at once, [`u64::MAX`] when it never does. For meters whose state is a word.
     pub const fn wait(&self, word: u64, now: u64, cost: u64) -> u64 {
-        match self.kind {
-            Self::BUCKET => self.gcra.wait(word, now, cost),
-            Self::FIXED => self.window().wait_fixed(word, now, cost),
-            _ => self.window().wait_sliding(word, now, cost),
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.wait(word, now, cost),
+            Fixed => self.window().wait_fixed(word, now, cost),
+        } else { Sliding | SlidingLog | Concurrent => self.window().wait_sliding(word, now, cost) })
     }
 }
 
@@ -179,19 +176,22 @@ impl Measure {
         if self.is_wide() {
             return SlidingLog { limit: 0, window: self.span }.owes(word, now);
         }
-        self.window().rest(word, now, self.scale >> Self::KIND != Meter::FIXED)
+        let slides = by_kind!(self.scale >> Self::KIND, {
+            Fixed => false,
+        } else { Bucket | Sliding | SlidingLog | Concurrent => true });
+        self.window().rest(word, now, slides)
     }
 
     /// Whether a word of this measure has a [`WideState`](crate::abi::state::WideState) beside it.
     #[inline(always)]
     pub const fn is_wide(self) -> bool {
-        self.kind() >= Meter::SLIDING_LOG
+        Kind::is_wide(self.kind())
     }
 
-    /// The [kind](Meter::kind) of the meter.
+    /// The number of the [`Kind`] of the meter.
     #[inline(always)]
     pub const fn kind(self) -> u64 {
-        if self.span == 0 { Meter::BUCKET } else { self.scale >> Self::KIND }
+        if self.span == 0 { Kind::Bucket.number() } else { self.scale >> Self::KIND }
     }
 
     #[inline(always)]
@@ -205,39 +205,36 @@ impl Measure {
     }
 }
 
+/// For meters whose state is a word. One with a wide state is no policer: a word of it counts as a sliding window.
 impl Policer for Meter {
     #[inline(always)]
     fn fresh(&self, now: u64) -> u64 {
-        match self.kind {
-            Self::BUCKET => self.gcra.fresh(now),
-            _ => self.window().full(now),
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.fresh(now),
+        } else { Fixed | Sliding | SlidingLog | Concurrent => self.window().full(now) })
     }
 
     #[inline(always)]
     fn decide(&self, word: u64, now: u64, cost: u64) -> Decision {
-        match self.kind {
-            Self::BUCKET => self.gcra.decide(word, now, cost),
-            Self::FIXED => self.window().decide_fixed(word, now, cost),
-            _ => self.window().decide_sliding(word, now, cost),
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.decide(word, now, cost),
+            Fixed => self.window().decide_fixed(word, now, cost),
+        } else { Sliding | SlidingLog | Concurrent => self.window().decide_sliding(word, now, cost) })
     }
 
     #[inline(always)]
     fn is_near(&self, word: u64, now: u64) -> bool {
-        match self.kind {
-            Self::BUCKET => self.gcra.is_near(word, now),
-            Self::FIXED => self.window().is_near_fixed(word, now),
-            _ => self.window().is_near_sliding(word, now),
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.is_near(word, now),
+            Fixed => self.window().is_near_fixed(word, now),
+        } else { Sliding | SlidingLog | Concurrent => self.window().is_near_sliding(word, now) })
     }
 
     #[inline(always)]
     fn undo(&self, word: u64, now: u64, cost: u64) -> u64 {
-        match self.kind {
-            Self::BUCKET => self.gcra.undo(word, now, cost),
-            _ => self.window().refund(word, now, cost),
-        }
+        by_kind!(self.kind, {
+            Bucket => self.gcra.undo(word, now, cost),
+        } else { Fixed | Sliding | SlidingLog | Concurrent => self.window().refund(word, now, cost) })
     }
 }
 

@@ -4,6 +4,7 @@ pub mod binding;
 pub mod concurrent;
 pub mod debt;
 pub mod gcra;
+pub mod kind;
 pub mod meter;
 pub mod near;
 pub mod policer;

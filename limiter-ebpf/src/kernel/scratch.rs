@@ -7,9 +7,7 @@ use limiter_common::{
         policy::{Profile, Settings},
         state::OffenceKey,
     },
-    algorithm::{
-        binding::Binding, concurrent, gcra::Gcra, meter::Meter, policer::Look, time::Time,
-    },
+    algorithm::{binding::Binding, concurrent, gcra::Gcra, kind::Kind, policer::Look, time::Time},
     base::{
         address::{Address, Mask},
         word::Word as _,
@@ -218,7 +216,7 @@ impl Keyed {
     /// Whether the limit at a place has a wide state.
     #[inline(always)]
     pub(crate) fn is_wide(&self, at: usize) -> bool {
-        self.kinds[at] >= Meter::SLIDING_LOG as u32
+        Kind::is_wide(self.kinds[at].into())
     }
 }
 

@@ -7,6 +7,7 @@ use limiter_common::{
     abi::{policy::half, state::WideState},
     algorithm::{
         concurrent::{Concurrent, Signal, Socket, Table as _},
+        kind::{Kind, WideKind},
         meter::Meter,
         policer::Refusal,
         sliding_log::{Event, SlidingLog},
@@ -52,18 +53,22 @@ pub(crate) extern "C" fn look_wide_at(place: u32, last: u32) -> u32 {
     }
     let Some(meter) = meter(scratch, place) else { return DONE };
     let Some(entry) = Wide::of(scratch, place) else { return DONE };
-    let looked = if meter.kind == Meter::SLIDING_LOG {
-        // Events are counted by any numbers, so that the state need not be bound to these.
-        let control = entry.control.unbound();
-        meter.sliding_log().look(&control, &entry.slots, scratch.time.now).map(|_| ())
-    } else {
-        let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
-        meter.concurrent().look(&entry.slots, tag, signal, scratch.time.now).map(|_| ())
+    let kind = WideKind::of(meter.kind);
+    let looked = match kind {
+        WideKind::SlidingLog => {
+            // Events are counted by any numbers, so that the state need not be bound to these.
+            let control = entry.control.unbound();
+            meter.sliding_log().look(&control, &entry.slots, scratch.time.now).map(|_| ())
+        }
+        WideKind::Concurrent => {
+            let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
+            meter.concurrent().look(&entry.slots, tag, signal, scratch.time.now).map(|_| ())
+        }
     };
     match looked {
         // What was looked at may be of another key by now. If so, this one has room.
         Err(_) if !entry.is_kept(scratch, place) => {}
-        Err(Refusal::Exceed) if last == 0 && meter.kind != Meter::SLIDING_LOG => return FULL,
+        Err(Refusal::Exceed) if last == 0 && kind == WideKind::Concurrent => return FULL,
         Err(refusal) => scratch.bill.refuse(bit, refusal),
         Ok(()) => {}
     }
@@ -135,7 +140,7 @@ pub(crate) extern "C" fn write_lease_down(ctx: *mut xdp_md, place: u32) -> u32 {
     let place = place as usize & (KEYED - 1);
     let is_charged = scratch.keyed.bits[place] & scratch.bill.charged != 0;
     if !is_charged
-        || scratch.keyed.kinds[place] != Meter::CONCURRENT as u32
+        || scratch.keyed.kinds[place] != Kind::Concurrent.number() as u32
         || !scratch.packet.has_connection()
         || !scratch.keyed.written[place].lease.closes()
     {
@@ -183,7 +188,7 @@ pub(crate) extern "C" fn settle_wide_at(place: u32, last: u32) -> u32 {
         scratch.bill.charged |= bit;
         return DONE;
     };
-    let is_lease = meter.kind != Meter::SLIDING_LOG;
+    let is_lease = WideKind::of(meter.kind) == WideKind::Concurrent;
     if is_lease && !meter.concurrent().settled(&slots, scratch.keyed.written[at].lease, now) {
         if last == 0 {
             return AGAIN;
@@ -205,26 +210,29 @@ fn charge(scratch: &mut PacketScratch, place: usize) -> Result<Charge, Refusal> 
     if !entry.control.bound() {
         return Ok(Charge::LostRace);
     }
-    if meter.kind == Meter::SLIDING_LOG {
-        let log = meter.sliding_log();
-        let look = log.look(&entry.control, &entry.slots, now)?;
-        let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
-            return Ok(Charge::LostRace);
-        };
-        scratch.keyed.written[place].event = event.0;
-    } else {
-        let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
-        let leases = meter.concurrent();
-        let look = leases.look(&entry.slots, tag, signal, now)?;
-        // Written before, it is not kept on the stack meanwhile.
-        scratch.keyed.written[place].lease = look;
-        // Before the claim: whoever gives the entry away sees that it owes, or this CPU sees that it was given away.
-        if !leases.stamp(&entry.control, now) || !Concurrent::claim(&entry.slots, look) {
-            return Ok(Charge::LostRace);
+    match WideKind::of(meter.kind) {
+        WideKind::SlidingLog => {
+            let log = meter.sliding_log();
+            let look = log.look(&entry.control, &entry.slots, now)?;
+            let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
+                return Ok(Charge::LostRace);
+            };
+            scratch.keyed.written[place].event = event.0;
         }
-        if !entry.control.bound() {
-            Concurrent::refund(&entry.slots, look);
-            return Ok(Charge::LostRace);
+        WideKind::Concurrent => {
+            let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
+            let leases = meter.concurrent();
+            let look = leases.look(&entry.slots, tag, signal, now)?;
+            // Written before, it is not kept on the stack meanwhile.
+            scratch.keyed.written[place].lease = look;
+            // Before the claim: whoever gives the entry away sees that it owes, or this CPU sees that it was given away.
+            if !leases.stamp(&entry.control, now) || !Concurrent::claim(&entry.slots, look) {
+                return Ok(Charge::LostRace);
+            }
+            if !entry.control.bound() {
+                Concurrent::refund(&entry.slots, look);
+                return Ok(Charge::LostRace);
+            }
         }
     }
     Ok(Charge::Made)
@@ -238,10 +246,9 @@ extern "C" fn near_wide(state: *mut WideState, place: u32) -> u32 {
     let place = place as usize & (KEYED - 1);
     let Some(meter) = meter(scratch, place) else { return 0 };
     let written = &scratch.keyed.written[place];
-    let is_near = if meter.kind == Meter::SLIDING_LOG {
-        meter.sliding_log().is_near(&slots, Event(written.event))
-    } else {
-        meter.concurrent().is_near(&slots, written.lease, scratch.time.now)
+    let is_near = match WideKind::of(meter.kind) {
+        WideKind::SlidingLog => meter.sliding_log().is_near(&slots, Event(written.event)),
+        WideKind::Concurrent => meter.concurrent().is_near(&slots, written.lease, scratch.time.now),
     };
     if is_near {
         scratch.bill.near |= scratch.keyed.bits[place];
@@ -262,10 +269,11 @@ pub(crate) extern "C" fn refund_wide_at(place: u32) -> u32 {
         return 0;
     };
     let written = &scratch.keyed.written[place];
-    if meter.kind == Meter::SLIDING_LOG {
-        SlidingLog::refund(&entry.control, &entry.slots, Event(written.event));
-    } else {
-        Concurrent::refund(&entry.slots, written.lease);
+    match WideKind::of(meter.kind) {
+        WideKind::SlidingLog => {
+            SlidingLog::refund(&entry.control, &entry.slots, Event(written.event));
+        }
+        WideKind::Concurrent => Concurrent::refund(&entry.slots, written.lease),
     }
     0
 }

@@ -11,7 +11,8 @@ use limiter_common::{
     },
     algorithm::{
         binding::Binding,
-        meter::{Measure, Meter},
+        kind::WideKind,
+        meter::Measure,
         policer::{Policer as _, Refusal},
         sliding_log::SlidingLog,
     },
@@ -108,7 +109,11 @@ pub(crate) extern "C" fn find_wide_at(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let number = at;
     let at = at as usize & (KEYED - 1);
-    if scratch.keyed.kinds[at] != Meter::SLIDING_LOG as u32 && !scratch.packet.has_connection() {
+    let is_of_connections = match WideKind::of(scratch.keyed.kinds[at].into()) {
+        WideKind::SlidingLog => false,
+        WideKind::Concurrent => true,
+    };
+    if is_of_connections && !scratch.packet.has_connection() {
         scratch.bill.charged |= scratch.keyed.bits[at];
         return 0;
     }

@@ -9,6 +9,7 @@ use limiter_common::{
     algorithm::{
         binding::Binding,
         concurrent::{Concurrent, Table},
+        kind::WideKind,
         meter::Meter,
         sliding_log::SlidingLog,
     },
@@ -215,10 +216,11 @@ impl Wide {
     /// Whether it has no more than one event or connection at `now`, in nanoseconds.
     #[inline(always)]
     pub(super) fn holds_one(&self, meter: &Meter, now: u64) -> bool {
-        if meter.kind == Meter::SLIDING_LOG {
-            meter.sliding_log().is_single(self.control.load(), &self.slots, now)
-        } else {
-            meter.concurrent().held(&self.slots, now) <= 1
+        match WideKind::of(meter.kind) {
+            WideKind::SlidingLog => {
+                meter.sliding_log().is_single(self.control.load(), &self.slots, now)
+            }
+            WideKind::Concurrent => meter.concurrent().held(&self.slots, now) <= 1,
         }
     }
 
@@ -238,7 +240,7 @@ const LAPS: u32 = 1;
 const FILLED: u32 = 2;
 
 /// Gives the wide state of an entry to the key at a place of the packet: empty, or filled with what the old table knows of that
-/// key. `old` is the kind of what was there. The entry is locked, and its word is retired.
+/// key. `old` is the number of the kind of what was there. The entry is locked, and its word is retired.
 #[inline(always)]
 pub(super) fn give_wide(entry: u32, at: u32, old: u64) {
     let how = begin_wide(entry, at, old);
@@ -265,11 +267,12 @@ extern "C" fn begin_wide(entry: u32, at: u32, old: u64) -> u32 {
         }
         return FILLED;
     }
-    let is_log = keyed.kinds[at as usize & (KEYED - 1)] == Meter::SLIDING_LOG as u32;
     // A log goes on after a log: a CPU that writes an event for the key before at this moment writes what its slot is to hold.
     // The time of the last event stays too: no control word is ever as one before.
-    if is_log && old == Meter::SLIDING_LOG {
-        return LAPS;
+    let new = keyed.kinds[at as usize & (KEYED - 1)].into();
+    match (WideKind::of(new), WideKind::of(old)) {
+        (WideKind::SlidingLog, WideKind::SlidingLog) => return LAPS,
+        (WideKind::SlidingLog, WideKind::Concurrent) | (WideKind::Concurrent, _) => {}
     }
     let control = wide.control.load();
     // Only the holder of the lock changes a retired word.

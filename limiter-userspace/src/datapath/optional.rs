@@ -12,7 +12,7 @@ use std::{os::fd::AsFd as _, sync::Arc};
 use aya::maps::{ArrayOfMaps, MapData};
 use limiter_common::{
     abi::layout::{TALLIES, map},
-    algorithm::meter::Meter,
+    algorithm::kind::Kind,
     memory::{ending::Ending, refused_syn::RefusedSyn},
 };
 
@@ -59,10 +59,10 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub(super) fn make_for(&self, tables: &Tables) -> Result<()> {
-        let is_of = |kind| tables.rows.iter().any(|row| u64::from(row.kind) == kind);
+        let has = |is: fn(u64) -> bool| tables.rows.iter().any(|row| is(row.kind.into()));
         let is_needed = |name| match name {
-            map::WIDE_STATE => is_of(Meter::SLIDING_LOG) || is_of(Meter::CONCURRENT),
-            map::ENDINGS => is_of(Meter::CONCURRENT),
+            map::WIDE_STATE => has(Kind::is_wide),
+            map::ENDINGS => has(|kind| Kind::of(kind) == Kind::Concurrent),
             _ => tables.settings.penalties != 0,
         };
         OPTIONAL.iter().filter(|it| is_needed(it.shape.name)).try_for_each(|it| self.make(it))

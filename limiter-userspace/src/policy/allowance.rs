@@ -3,6 +3,7 @@
 use limiter_common::algorithm::{
     concurrent::Concurrent,
     gcra::Gcra,
+    kind::Kind,
     meter::Meter,
     rate::{Rate, RateError, SECOND},
     sliding_log::SlidingLog,
@@ -85,7 +86,11 @@ impl Allowance {
             bounds: match self {
                 Self::SlidingLog { .. } => "1 to 128 in a window of up to 366 days",
                 Self::Concurrent { .. } => "1 to 128 connections that are idle for 1 s to 30 days",
-                _ => "at least 1 in a window of 1 ms to 366 days",
+                Self::FixedWindow { .. }
+                | Self::SlidingWindow { .. }
+                | Self::TokenBucket { .. }
+                | Self::LeakyBucket { .. }
+                | Self::Gcra { .. } => "at least 1 in a window of 1 ms to 366 days",
             },
         }
     }
@@ -228,6 +233,17 @@ impl Allowance {
                 Self::SlidingLog { limit: least, window: longest },
             ) => limit >= least && window <= longest,
             _ => false,
+        }
+    }
+
+    /// The kind of its meters.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::TokenBucket { .. } | Self::LeakyBucket { .. } | Self::Gcra { .. } => Kind::Bucket,
+            Self::FixedWindow { .. } => Kind::Fixed,
+            Self::SlidingWindow { .. } => Kind::Sliding,
+            Self::SlidingLog { .. } => Kind::SlidingLog,
+            Self::Concurrent { .. } => Kind::Concurrent,
         }
     }
 

@@ -39,7 +39,7 @@ impl Count {
             Self::Bytes => default_data_burst(rate),
             // Without room for the most expensive packet, that packet would never pass.
             Self::Weighted(_) => default_burst(rate).max(self.room()),
-            _ => default_burst(rate),
+            Self::Packets | Self::Connections | Self::Syns => default_burst(rate),
         }
     }
 
@@ -75,7 +75,7 @@ impl Count {
             Self::Weighted(costs) => {
                 u64::from(costs.by_kind.values().copied().fold(costs.default, u16::max))
             }
-            _ => 1,
+            Self::Packets | Self::Connections | Self::Syns => 1,
         }
     }
 
@@ -117,7 +117,12 @@ impl Allowance {
     pub const fn rate(self) -> Option<Rate> {
         match self {
             Self::Concurrent { .. } => None,
-            _ => Some(self.bucket().rate),
+            Self::TokenBucket { .. }
+            | Self::LeakyBucket { .. }
+            | Self::Gcra { .. }
+            | Self::FixedWindow { .. }
+            | Self::SlidingWindow { .. }
+            | Self::SlidingLog { .. } => Some(self.bucket().rate),
         }
     }
 }

@@ -275,7 +275,7 @@ impl Case<'_> {
             }
             let (number, key) = self.key(source, bit)?;
             let meter = tables.meter(number)?;
-            if meter.kind >= Meter::SLIDING_LOG {
+            if meter.is_wide() {
                 if bit & keyed.bill.asked() != 0
                     && let Err(refusal) =
                         wide::Copy::read(tables, &key)?.look(&meter, self.packet, now)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_common::algorithm::{gcra::Gcra, meter::Meter, window::Window};
+use limiter_common::algorithm::{gcra::Gcra, kind::Kind, meter::Meter, window::Window};
 
 use super::state::State;
 
@@ -46,10 +46,10 @@ impl Fill {
     /// other kinds of state.
     pub(super) fn of(state: &State, now: u64, cost: u64) -> Option<Self> {
         let word = state.word(now);
-        match state.meter.kind {
-            Meter::BUCKET => Some(bucket(&state.meter.gcra, word, now, cost)),
-            Meter::FIXED | Meter::SLIDING => Some(window(&state.meter, word, now, cost)),
-            _ => None,
+        match state.meter.kind() {
+            Kind::Bucket => Some(bucket(&state.meter.gcra, word, now, cost)),
+            Kind::Fixed | Kind::Sliding => Some(window(&state.meter, word, now, cost)),
+            Kind::SlidingLog | Kind::Concurrent => None,
         }
     }
 }
@@ -68,10 +68,11 @@ fn bucket(gcra: &Gcra, word: u64, now: u64, cost: u64) -> Fill {
 fn window(meter: &Meter, word: u64, now: u64, cost: u64) -> Fill {
     let Window { length, limit, unit, .. } = meter.window();
     // A fixed window forgets its count at its end, a sliding one a window later.
-    let (used, windows) = if meter.kind == Meter::FIXED {
-        (meter.window().fill_fixed(word, now), 1)
-    } else {
-        (meter.window().fill_sliding(word, now), 2)
+    let (used, windows) = match meter.kind() {
+        Kind::Fixed => (meter.window().fill_fixed(word, now), 1),
+        Kind::Bucket | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => {
+            (meter.window().fill_sliding(word, now), 2)
+        }
     };
     let next = match meter.wait(word, now, cost) {
         u64::MAX => None,

@@ -79,7 +79,7 @@ pub(super) fn states(
             keep(&mut found, most);
         }
     };
-    let of_wide = |it: &Wanted<'_>| it.meter.1.kind >= Meter::SLIDING_LOG;
+    let of_wide = |it: &Wanted<'_>| it.meter.1.is_wide();
     tables.maps.each_bucket(|bucket| {
         find(&bucket.bucket.key, &|it| {
             let state = State::of_bucket(tables, bucket, it.meter, now);

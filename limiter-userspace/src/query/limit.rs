@@ -1,7 +1,6 @@
 //! What a limit admits to a source, and how much of it is used.
 
 use limiter_common::{
-    algorithm::meter::Meter,
     packet::headers::Packet,
     policy::limit::{BucketKey, CostClass, Key, Limit},
 };
@@ -135,7 +134,7 @@ fn keyed(
     now: u64,
 ) -> Result<Option<Fill>> {
     let meter = tables.meter(number)?;
-    if meter.kind >= Meter::SLIDING_LOG {
+    if meter.is_wide() {
         return Ok(Some(wide::Copy::read(tables, key)?.fill(&meter, now)));
     }
     let state = State::keyed(tables, key, number, now)?;

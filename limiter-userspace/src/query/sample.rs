@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use limiter_common::{
     abi::{layout::map, state::Bucket as BucketState, table},
-    algorithm::{binding::Binding, meter::Meter},
+    algorithm::binding::Binding,
     policy::limit::{BucketKey, COLUMNS, Key, Limit},
 };
 
@@ -176,7 +176,7 @@ impl Inquiry<'_> {
                 continue;
             };
             let meter = tables.meter(number)?;
-            if meter.kind >= Meter::SLIDING_LOG {
+            if meter.is_wide() {
                 let fill = wide::Copy::of(tables, *kept).fill(&meter, now);
                 if limit.key != Key::ALL {
                     sample.limits[*at].spread.add(&fill);

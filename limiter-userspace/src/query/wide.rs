@@ -7,6 +7,7 @@ use limiter_common::{
     abi::state::WideState,
     algorithm::{
         concurrent::{Concurrent, Signal, Table},
+        kind::WideKind,
         meter::Meter,
         policer::Refusal,
     },
@@ -43,8 +44,11 @@ impl Copy {
         packet: &Packet,
         now: u64,
     ) -> std::result::Result<(), Refusal> {
-        if meter.kind == Meter::SLIDING_LOG {
-            return meter.sliding_log().look(&Control(self.control), self, now).map(drop);
+        match WideKind::of(meter.kind) {
+            WideKind::SlidingLog => {
+                return meter.sliding_log().look(&Control(self.control), self, now).map(drop);
+            }
+            WideKind::Concurrent => {}
         }
         if !packet.has_connection() {
             return Ok(());
@@ -65,14 +69,17 @@ impl Copy {
     /// How much of the limit with this meter is used.
     pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
         let control = Control(self.control);
-        let (most, used, wait, rest) = if meter.kind == Meter::SLIDING_LOG {
-            let log = meter.sliding_log();
-            let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));
-            (log.limit, log.fill(&control, self, now), wait, rest)
-        } else {
-            let leases = meter.concurrent();
-            let (wait, rest) = (leases.wait(self, now), leases.rest(self, now));
-            (leases.limit, leases.fill(self, now), wait, rest)
+        let (most, used, wait, rest) = match WideKind::of(meter.kind) {
+            WideKind::SlidingLog => {
+                let log = meter.sliding_log();
+                let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));
+                (log.limit, log.fill(&control, self, now), wait, rest)
+            }
+            WideKind::Concurrent => {
+                let leases = meter.concurrent();
+                let (wait, rest) = (leases.wait(self, now), leases.rest(self, now));
+                (leases.limit, leases.fill(self, now), wait, rest)
+            }
         };
         let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
         Fill { most, used: used.min(most), next, full: Duration::from_nanos(rest) }

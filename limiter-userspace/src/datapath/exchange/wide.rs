@@ -14,6 +14,7 @@ use limiter_common::{
         table::{Debts, Set, WAYS},
     },
     algorithm::{
+        kind::WideKind,
         meter::{Measure, Meter},
         sliding_log::SlidingLog,
     },
@@ -124,17 +125,17 @@ impl<'a> Table<'a> {
         // Where only some sources have a meter, that of all has no kind.
         let number = if row.meter == 0 { row.shared_meter } else { row.meter };
         let meter = self.tables.meters.get(number as usize)?;
-        (meter.kind >= Meter::SLIDING_LOG).then_some(meter)
+        meter.is_wide().then_some(meter)
     }
 
     /// Inserts a state. `Some(false)` if it found no room, `None` if it owes nothing.
     fn insert(&mut self, key: &BucketKey, kept: &Kept) -> Option<bool> {
         let measure = self.meter(key.limit_id)?.measure();
-        let word = match measure.kind() {
-            Meter::SLIDING_LOG => kept.control,
-            _ if kept.slots == [0; SLOTS] => 0,
+        let word = match WideKind::of(measure.kind()) {
+            WideKind::SlidingLog => kept.control,
+            WideKind::Concurrent if kept.slots == [0; SLOTS] => 0,
             // How long connections have their places is not known here: as long as any has from now on.
-            _ => SlidingLog::begun_at(self.now),
+            WideKind::Concurrent => SlidingLog::begun_at(self.now),
         };
         if measure.owes(word, self.now) == 0 {
             return None;

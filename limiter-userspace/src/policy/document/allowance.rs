@@ -66,7 +66,9 @@ impl Terms<'_> {
                 self.bucket(fields, findings)
             }
             Algorithm::Concurrent => self.concurrent(fields, findings),
-            _ => self.window(fields, findings),
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                self.window(fields, findings)
+            }
         };
         let allowance = allowance.filter(|_| findings.total() == before)?;
         self.check_room(&allowance, fields, findings).then_some(allowance)

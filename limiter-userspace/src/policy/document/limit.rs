@@ -214,7 +214,7 @@ fn check_counted(
     let counted = match terms.count {
         Count::Syns => "SYNs",
         Count::Connections => "TCP connections",
-        _ => return,
+        Count::Packets | Count::Bytes | Count::Weighted(_) => return,
     };
     let (flags, none) = (matching.tcp_flags, TcpFlags { set: 0, clear: 0 });
     let TcpFlags { set, clear } = flags.unwrap_or(none);

@@ -15,7 +15,7 @@ mod rows;
 
 use limiter_common::{
     abi::policy::{Profile, Settings, flag},
-    algorithm::meter::Meter,
+    algorithm::{kind::Kind, meter::Meter},
     base::address::{Address, Mask},
     policy::{
         control::Budgets,
@@ -140,7 +140,7 @@ fn compile_rows(
     let half = Mask::new(32, 64);
     let rest = |at: usize| {
         let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
-        let is_bucket = word(at).is_none() && u64::from(kind) == Meter::BUCKET;
+        let is_bucket = word(at).is_none() && Kind::of(kind.into()) == Kind::Bucket;
         let costs_one = bytes == 0 && costs.iter().all(|cost| *cost == 1);
         let is_told = key.0 & Key::SOURCE == 0 || of_limit.is_within(&mask);
         let of_source = if is_told { 0 } else { Key::SOURCE };
@@ -167,9 +167,7 @@ fn compile_rows(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
-        buckets_by_key: set(&|at| {
-            word(at).is_none() && u64::from(compiled[at].kind) < Meter::SLIDING_LOG
-        }),
+        buckets_by_key: set(&|at| word(at).is_none() && !Kind::is_wide(compiled[at].kind.into())),
         leasable,
         by_rest,
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_common::{
     abi::table::WAYS,
-    algorithm::{meter::Meter, rate::Rate},
+    algorithm::{kind::Kind, meter::Meter, rate::Rate},
     base::address::Mask,
     policy::{
         limit::{COLUMNS, CostClass, INLINE, Key as Parts, LIMITS, Limit as Compiled},
@@ -156,7 +156,7 @@ impl<'a> Rows<'a> {
                 unused: 0,
                 override_column: override_column as u32,
                 bytes: u32::from(row.limit.count == Count::Bytes),
-                kind: row.kind(),
+                kind: row.kind().number() as u32,
                 penalty: if row.candidate {
                     Penalty::default()
                 } else {
@@ -181,7 +181,7 @@ impl<'a> Row<'a> {
         };
         let count = match count {
             Count::Bytes => "bytes",
-            _ => "packets",
+            Count::Packets | Count::Connections | Count::Syns | Count::Weighted(_) => "packets",
         };
         let key: Vec<String> = self.key.parts.iter().map(|part| format!("{part:?}")).collect();
         Identity {
@@ -214,15 +214,8 @@ impl<'a> Row<'a> {
     }
 
     /// The kind of the row's meters.
-    fn kind(&self) -> u32 {
-        let kind = match self.example() {
-            Some(Allowance::FixedWindow { .. }) => Meter::FIXED,
-            Some(Allowance::SlidingWindow { .. }) => Meter::SLIDING,
-            Some(Allowance::SlidingLog { .. }) => Meter::SLIDING_LOG,
-            Some(Allowance::Concurrent { .. }) => Meter::CONCURRENT,
-            _ => Meter::BUCKET,
-        };
-        kind as u32
+    fn kind(&self) -> Kind {
+        self.example().map_or(Kind::Bucket, Allowance::kind)
     }
 
     /// The allowance of the slowest override; `None` if no override has one.
@@ -247,7 +240,7 @@ impl<'a> Row<'a> {
 
     /// Whether the state is wider than a word.
     pub(super) fn is_wide(&self) -> bool {
-        u64::from(self.kind()) >= Meter::SLIDING_LOG
+        Kind::is_wide(self.kind().number())
     }
 
     /// Whether the row counts open connections, so that only TCP is matched.
