@@ -684,7 +684,11 @@ impl Loaded {
         Ok(noted)
     }
 
-    fn forget_sources(&self) -> Result<()> {
+    /// Clears only the entries of all sources, as if they had been evicted.
+    ///
+    /// # Errors
+    /// Fails if a system call fails.
+    pub fn forget_sources(&self) -> Result<()> {
         self.memory.fill(map::SOURCES, Source::NEW)?;
         self.memory.fill(map::SETS, Set::default())?;
         self.memory.fill(map::DEBTS, Debts::default())?;
@@ -735,7 +739,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Clears only the records of offences, as if the LRU map had evicted them.
+    /// Clears only the records of offences, as if commands had removed them.
     ///
     /// # Errors
     /// Fails if a system call fails.

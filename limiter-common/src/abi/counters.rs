@@ -29,14 +29,14 @@ impl LimitTally {
     }
 }
 
-/// Who came into the table of sources, or of buckets, and who had to go, on one CPU.
+/// Who came into the table of sources, of buckets or of offences, and who had to go, on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableStats {
     /// Entries that were given to sources, or keys, without one.
     pub inserted: u64,
     /// Packets of sources that were admitted as [newcomers](crate::table::probation), without an entry; or that were charged to
-    /// the bucket that the keys without an entry share.
+    /// the bucket that the keys without an entry share; or whose offence found no room.
     pub untracked: u64,
     /// Entries of these that were taken from another, which owed nothing.
     pub evicted_idle: u64,

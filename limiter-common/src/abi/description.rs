@@ -26,7 +26,7 @@ pub const RULES: u32 = 1;
 /// shape differs begins anew. New maps are appended.
 pub const SHARED: [(&str, u32); 23] = [
     (map::INTERFACES, 1),
-    (map::OFFENCES, 1),
+    (map::OFFENCES, 2),
     (map::COUNTERS, 1),
     (map::TALLIES, 1),
     (map::TABLE_STATS, 1),

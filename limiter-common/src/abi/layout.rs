@@ -7,7 +7,9 @@ use crate::{
         counters::{LimitTally, SlotCounters, TableStats},
         interface::Interface,
         policy::{Head, Profile, Settings},
-        state::{Bucket, Offence, OffenceKey, SLOTS, SynSet, WideState},
+        state::{
+            Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SLOTS, SynSet, WideState,
+        },
         table::{Debts, Set, Source, WAYS},
     },
     algorithm::{gcra::Gcra, meter::Measure},
@@ -65,7 +67,8 @@ pub mod map {
     pub const ENDINGS: &str = "ENDINGS";
     /// Array of one map: [`ENDINGS`], if it was made.
     pub const ENDINGS_REF: &str = "ENDINGS_REF";
-    /// LRU hash of [`Offence`](crate::abi::state::Offence) by [`OffenceKey`](crate::abi::state::OffenceKey).
+    /// Array of [`OffenceRecord`](crate::abi::state::OffenceRecord), in [sets](crate::memory::offence) that each begin with an
+    /// [`OffenceHead`](crate::abi::state::OffenceHead).
     pub const OFFENCES: &str = "OFFENCES";
     /// Array of one map: [`OFFENCES`], if it was made.
     pub const OFFENCES_REF: &str = "OFFENCES_REF";
@@ -200,8 +203,10 @@ pub mod table_stats {
     pub const SOURCES: u32 = 0;
     /// Of the buckets.
     pub const BUCKETS: u32 = 1;
+    /// Of the offences.
+    pub const OFFENCES: u32 = 2;
     /// Number of entries.
-    pub const LEN: u32 = 2;
+    pub const LEN: u32 = 3;
 }
 
 /// Entries of [`map::BUILDS`].
@@ -236,6 +241,7 @@ const _: () = {
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);
     assert!(size_of::<Offence>() == 40);
+    assert!(size_of::<OffenceRecord>() == 64 && size_of::<OffenceHead>() == 64);
     assert!(size_of::<crate::memory::refused_syn::RefusedSyn>() == 32);
     assert!(size_of::<Bucket>() == 64 && size_of::<Measure>() == 16);
     assert!(size_of::<WideState>() == 1024);

@@ -80,9 +80,9 @@ pub struct Settings {
     /// The parts of the keys of the limits in [`Settings::by_rest`] that the source does not tell: the
     /// [rest](crate::policy::rest::Rest) of the key. [`Key::SOURCE`] is the second half of an IPv6 address.
     pub rest: Key,
-    /// 0, so that what follows is aligned.
-    pub unused: u32,
-    /// By what connections, datagrams and the rest of keys are hashed.
+    /// Sets of [offences](crate::memory::offence); 0 if there is no such table.
+    pub offence_sets: u32,
+    /// By what connections, datagrams, offences and the rest of keys are hashed.
     pub seed: Seed,
     /// By what sources and keys are hashed to their [places](crate::table::set::Place). Another one takes another table.
     pub table_seed: Seed,

@@ -1,6 +1,10 @@
 //! SetState that is kept by keys of its own, and what is remembered of sources and connections.
 
-use crate::{base::address::Address, memory::handshake, policy::limit::BucketKey};
+use crate::{
+    base::address::Address,
+    memory::{handshake, offence},
+    policy::limit::BucketKey,
+};
 
 /// A new connection that was admitted; all zeros for none.
 #[repr(C)]
@@ -25,6 +29,11 @@ pub struct OffenceKey {
     pub limit: u32,
 }
 
+impl OffenceKey {
+    /// Words of 32 bits in it.
+    pub const WORDS: usize = size_of::<Self>() / size_of::<u32>();
+}
+
 /// What is known of a source that was over a limit with a penalty, see
 /// [`penalty::Offence`](crate::policy::penalty::Offence).
 #[repr(C)]
@@ -45,6 +54,35 @@ pub struct Offence {
 impl Offence {
     /// One that nothing is known of.
     pub const NEW: Self = Self { began: 0, last: 0, since: 0, blocked: 0, blocks: 0 };
+}
+
+/// The offence of a source against a limit, in one line of the [table](crate::memory::offence). All bits are zero where there
+/// is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffenceRecord {
+    /// Whose it is.
+    pub key: OffenceKey,
+    /// What is known.
+    pub offence: Offence,
+}
+
+impl OffenceRecord {
+    /// That of nobody.
+    pub const NEW: Self =
+        Self { key: OffenceKey { source: Address::NONE, limit: 0 }, offence: Offence::NEW };
+}
+
+/// The first line of a set of [records](OffenceRecord).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffenceHead {
+    /// 1 while a CPU makes or changes a record of the set, otherwise 0.
+    pub lock: u64,
+    /// The tags of the lines; that of this one is 0.
+    pub tags: [u16; offence::LINES as usize],
+    /// 0, so that it is as long as a record.
+    pub unused: [u64; 3],
 }
 
 /// The state of a limit for one key, in one cache line. What its word is measured in is at the same place of

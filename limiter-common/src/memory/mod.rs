@@ -6,5 +6,6 @@ pub mod event;
 pub mod fragment;
 pub mod handshake;
 pub mod jiffy;
+pub mod offence;
 pub mod pending;
 pub mod refused_syn;

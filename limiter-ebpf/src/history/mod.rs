@@ -2,6 +2,7 @@
 
 pub(crate) mod fragments;
 pub(crate) mod handshakes;
+pub(crate) mod offences;
 pub(crate) mod penalties;
 pub(crate) mod proofs;
 pub(crate) mod sockets;

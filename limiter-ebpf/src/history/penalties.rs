@@ -1,58 +1,54 @@
 //! What is known of sources that were over limits with penalties.
 
-use aya_ebpf::bindings::BPF_NOEXIST;
 use limiter_common::{
-    abi::{layout::shared, policy::half, state::Offence as Known},
+    abi::{layout::shared, policy::half},
     algorithm::binding::PATIENCE,
     base::word::Word as _,
-    policy::{
-        limit::{LIMITS as LIMIT_COUNT, Limit},
-        penalty::Offence,
+    policy::limit::{LIMITS as LIMIT_COUNT, Limit},
+};
+
+use crate::{
+    history::offences::{
+        self, NONE, find_offence, is_offence, lock_offences, make_offence, place_offences,
+        unlock_offences,
+    },
+    kernel::{
+        atomics::MapWord,
+        maps::{LIMITS, SHARED_SOURCES},
+        scratch::PacketScratch,
     },
 };
 
-use crate::kernel::{
-    atomics::{MapWord, load_acquire},
-    maps::{LIMITS, OFFENCES_REF, SHARED_SOURCES},
-    scratch::PacketScratch,
-};
-
-static NEW: Known = Known::NEW;
-
 /// Notes that the source of the packet was over the limit in a row from one time to another, and gives until when it is
-/// blocked for that, or was; all in nanoseconds. Where the table has no room, it is not.
+/// blocked for that, or was; all in nanoseconds. Where the set of the offence has no room, or another CPU has its lock for too
+/// long, it is not.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
 pub(crate) extern "C" fn count_violation(row: u32, from: u64, to: u64, now: u64) -> u64 {
-    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
-    let Some(offences) = OFFENCES_REF.get(0) else { return 0 };
-    scratch.offence.source = scratch.source;
-    scratch.offence.limit = limit.penalty.limit;
-    let found = offences.get_ptr_mut(&scratch.offence).or_else(|| {
-        // Another CPU may have made it first, which is as good.
-        let _: Result<(), i32> = offences.insert(&scratch.offence, &NEW, u64::from(BPF_NOEXIST));
-        offences.get_ptr_mut(&scratch.offence)
-    });
-    let Some(known) = found else { return 0 };
-    // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let [began, last, since, blocked, blocks] = unsafe {
-        [
-            &raw mut (*known).began,
-            &raw mut (*known).last,
-            &raw mut (*known).since,
-            &raw mut (*known).blocked,
-            &raw mut (*known).blocks,
-        ]
-        .map(|word| MapWord::new(word))
-    };
-    let offence = Offence { began, last, since, blocked, blocks };
-    let until = limit.penalty.exceed_from(&offence, from, to, now);
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    place_offences(scratch.binding.epoch());
+    if lock_offences() == 0 {
+        return 0;
+    }
+    let until = count_locked(row, from, to, now);
+    unlock_offences();
     note_block(until);
     until
+}
+
+/// The same. The lock of the set is held.
+#[inline(always)]
+fn count_locked(row: u32, from: u64, to: u64, now: u64) -> u64 {
+    let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
+    let line = match find_offence(scratch, limit.penalty.limit) {
+        NONE => make_offence(row, now),
+        found => found,
+    };
+    if line == NONE {
+        return 0;
+    }
+    let Some(record) = offences::record(line) else { return 0 };
+    limit.penalty.exceed_from(&offences::words(record), from, to, now)
 }
 
 /// Until when a source was blocked last, in nanoseconds: no source is blocked at a later time.
@@ -72,14 +68,29 @@ pub(crate) fn may_be_blocked(now: u64) -> bool {
 /// Notes that a source is blocked until then, in nanoseconds.
 #[inline(always)]
 fn note_block(until: u64) {
-    let Some(latest) = latest() else { return };
     // As often as it takes: CPUs that are first make it later.
-    for _ in 0..PATIENCE {
-        let seen = latest.load();
-        if seen >= until || latest.compare_exchange(seen, until) == seen {
+    for _ in 0..PATIENCE / FEW {
+        if try_note_block(until) != 0 {
             break;
         }
     }
+}
+
+/// How often that is tried in a loop that is verified.
+const FEW: u32 = 16;
+
+/// Tries the same a few times. Returns 1 if it is noted.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn try_note_block(until: u64) -> u32 {
+    let Some(latest) = latest() else { return 1 };
+    for _ in 0..FEW {
+        let seen = latest.load();
+        if seen >= until || latest.compare_exchange(seen, until) == seen {
+            return 1;
+        }
+    }
+    0
 }
 
 /// Until when the source of the packet is blocked by the limits in a set, in nanoseconds, or was;
@@ -87,6 +98,7 @@ fn note_block(until: u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
+    place_offences(epoch);
     let (mut left, mut until) = (penalties, 0);
     for _ in 0..LIMIT_COUNT {
         let bit = left & left.wrapping_neg();
@@ -102,24 +114,20 @@ pub(crate) extern "C" fn recall_offences(epoch: u32, penalties: u64) -> u64 {
 /// The same by the limit in a row, or `until` if that is later. It is verified by itself, and not for each turn of the loop.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(
-    clippy::needless_borrows_for_generic_args,
-    reason = "a value would be copied to the stack"
-)]
 extern "C" fn recall_offence(row: u32, until: u64) -> u64 {
     let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else {
         return until;
     };
-    scratch.offence.source = scratch.source;
-    scratch.offence.limit = limit.penalty.limit;
-    let Some(known) =
-        OFFENCES_REF.get(0).and_then(|offences| offences.get_ptr_mut(&scratch.offence))
-    else {
+    let line = find_offence(scratch, limit.penalty.limit);
+    if line == NONE {
         return until;
-    };
-    // SAFETY: aligned words of a map value that was just looked up.
-    let (since, blocked) = unsafe {
-        (load_acquire(&raw const (*known).since), (&raw const (*known).blocked).read_volatile())
-    };
+    }
+    let Some(record) = offences::record(line) else { return until };
+    let known = offences::words(record);
+    let (since, blocked) = (known.since.load_acquire(), known.blocked.load_acquire());
+    // A record that was given to another source meanwhile was that of no block.
+    if is_offence(line) == NONE {
+        return until;
+    }
     limit.penalty.until(since, blocked).max(until)
 }

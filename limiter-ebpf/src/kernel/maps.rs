@@ -15,7 +15,7 @@ use limiter_common::{
         description::OldTables,
         layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
-        state::{Bucket, Offence, OffenceKey, SynSet, WideState},
+        state::{Bucket, OffenceRecord, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
@@ -30,6 +30,9 @@ use limiter_common::{
 
 /// A map that the controller makes when a policy first needs it. The kernel takes one of any size in its place.
 type Optional<K, V> = ArrayOfMaps<LruHashMap<K, V, 1>, 1>;
+
+/// The same of an array. The flag lets it have any size.
+type OptionalArray<V> = ArrayOfMaps<btf_maps::Array<V, 1, { BPF_F_INNER_MAP as usize }>, 1>;
 
 /// Mapped by the controller, which changes the epoch by one store.
 #[map]
@@ -73,19 +76,16 @@ pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAP
 #[map]
 pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Found as those are. The flag lets it have any size.
+/// Found as those are.
 #[btf_map]
-pub(crate) static WIDE_STATE_REF: ArrayOfMaps<
-    btf_maps::Array<WideState, 1, { BPF_F_INNER_MAP as usize }>,
-    1,
-> = ArrayOfMaps::new();
+pub(crate) static WIDE_STATE_REF: OptionalArray<WideState> = ArrayOfMaps::new();
 
 /// LRU, because a connection that is over may be needed by several wide states.
 #[btf_map]
 pub(crate) static ENDINGS_REF: Optional<u32, Ending> = ArrayOfMaps::new();
 
 #[btf_map]
-pub(crate) static OFFENCES_REF: Optional<OffenceKey, Offence> = ArrayOfMaps::new();
+pub(crate) static OFFENCES_REF: OptionalArray<OffenceRecord> = ArrayOfMaps::new();
 
 /// LRU, because most of them are followed by nothing, as forged ones are.
 #[btf_map]

@@ -2,6 +2,7 @@
 
 pub(crate) mod atomics;
 pub(crate) mod barrier;
+pub(crate) mod churn;
 pub(crate) mod clock;
 pub(crate) mod frame;
 pub(crate) mod key;

@@ -53,6 +53,8 @@ pub(crate) struct PacketScratch {
     pub(crate) packet: Packet,
     /// Bytes of the frame.
     pub(crate) bytes: u64,
+    /// Always 0, which the verifier does not know.
+    zero: u64,
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     pub(crate) monitor: u64,
     /// The place of the reason to pass it.
@@ -67,6 +69,9 @@ pub(crate) struct PacketScratch {
     pub(crate) spread: u64,
     /// By what the offence of its source is looked up, while it is.
     pub(crate) offence: OffenceKey,
+    /// The head of the set of that, and the tag: see [`offences`](crate::history::offences).
+    pub(crate) offence_head: u32,
+    pub(crate) offence_tag: u32,
     /// The key of the connection that it opens, if a limit counts those; 0 if it opens none.
     pub(crate) handshake_key: u64,
     /// The way of the record of that connection in its set, see [`handshakes`](crate::history::handshakes).
@@ -329,6 +334,13 @@ impl PacketScratch {
             0 => clock::now(),
             now => now,
         }
+    }
+
+    /// The same number, which the verifier no longer knows: it would follow each of several known ones to the end.
+    #[inline(always)]
+    pub(crate) fn unknown(&self, number: usize) -> usize {
+        // SAFETY: a field of the value, which is borrowed.
+        number + unsafe { (&raw const self.zero).read_volatile() } as usize
     }
 
     /// Finds out which slot of the cache it has besides what its source tells; `rest` gives the rest of its key. The limits

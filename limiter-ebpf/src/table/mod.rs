@@ -2,7 +2,6 @@
 
 pub(crate) mod buckets;
 pub(crate) mod carry;
-pub(crate) mod churn;
 pub(crate) mod debt;
 pub(crate) mod entry;
 pub(crate) mod evict;
@@ -13,3 +12,5 @@ pub(crate) mod record;
 pub(crate) mod set;
 pub mod sweep;
 pub(crate) mod wide;
+
+pub(crate) use crate::kernel::churn;

@@ -61,6 +61,7 @@ pub(super) fn tables(maps: &Maps, sources: Occupancy) -> Result<Tables> {
         buckets: maps.buckets()?,
         shared_packets: passed + dropped,
         shared_dropped: dropped,
+        unrecorded_offences: maps.offence_table_stats()?.untracked,
         memory_bytes: maps.memory()?,
     })
 }

@@ -12,6 +12,7 @@
 //! (`resume.rs`).
 
 mod make;
+mod offences;
 mod resume;
 mod wide;
 

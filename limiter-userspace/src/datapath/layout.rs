@@ -19,7 +19,7 @@ use limiter_common::{
         interface::Interface,
         layout::{BUILDS, CHUNK, EVENT_BYTES, TALLIES, map, shared, table_stats},
         policy::{Head, Profile},
-        state::{Bucket, Offence, OffenceKey, SynSet, WideState},
+        state::{Bucket, OffenceRecord, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
@@ -106,7 +106,7 @@ pub(super) const OPTIONAL: [Optional; 4] = [
         reference: map::ENDINGS_REF,
     },
     Optional {
-        shape: shape::<OffenceKey, Offence>(map::OFFENCES, MapType::LruHash, None),
+        shape: shape::<u32, OffenceRecord>(map::OFFENCES, MapType::Array, None),
         reference: map::OFFENCES_REF,
     },
     Optional {

@@ -6,17 +6,60 @@ use ipnet::IpNet;
 use limiter_common::{
     abi::{
         layout::map,
-        state::{Offence, OffenceKey},
+        state::{Offence, OffenceHead, OffenceKey, OffenceRecord},
     },
     algorithm::binding::Binding,
     base::address::Address,
+    memory::offence::{self, LINES, Place},
     policy::penalty::Block,
 };
 
-use super::{maps::Maps, policy::in_force, sys};
+use super::{maps::Maps, object::object, policy::in_force, sys};
 use crate::error::Result;
 
 impl Maps {
+    /// Sets of offences; 0 if there is no such table.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn offence_sets(&self) -> Result<u32> {
+        let Some(map) = self.find(map::OFFENCES)? else { return Ok(0) };
+        let info = map.info().map_err(|error| object("look at the map OFFENCES", &error))?;
+        Ok(offence::sets(info.max_entries()))
+    }
+
+    /// Returns what is known of an offence.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn offence(&self, key: &OffenceKey) -> Result<Option<Offence>> {
+        let place = Place::of(&key.source, self.settings_in_force()?.seed, self.offence_sets()?);
+        let Some(head) = self.entry::<u32, OffenceHead>(map::OFFENCES, &place.head)? else {
+            return Ok(None);
+        };
+        for (line, tag) in (place.head..).zip(head.tags).skip(1) {
+            if tag == place.tag
+                && let Some(record) = self.entry::<u32, OffenceRecord>(map::OFFENCES, &line)?
+                && record.key == *key
+            {
+                return Ok(Some(record.offence));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls `visit` with the records of offences, and the numbers of their lines.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn each_offence(&self, mut visit: impl FnMut(u32, &OffenceRecord)) -> Result<()> {
+        self.each(map::OFFENCES, |line: &u32, record: &OffenceRecord| {
+            if !line.is_multiple_of(LINES) && record.key.source != Address::NONE {
+                visit(*line, record);
+            }
+        })
+    }
+
     /// Whether some limit, of any policy, blocked a source until later than `now`, in nanoseconds of
     /// the clock of the datapath. The penalty in force may have cut that, but the next one may not.
     ///
@@ -24,8 +67,8 @@ impl Maps {
     /// What the system says.
     pub fn is_blocked(&self, source: IpNet, now: u64) -> Result<bool> {
         let (mut blocked, source) = (false, Address::from(source.addr()));
-        self.each(map::OFFENCES, |key: &OffenceKey, offence: &Offence| {
-            blocked |= key.source == source && offence.blocked > now;
+        self.each_offence(|_, record| {
+            blocked |= record.key.source == source && record.offence.blocked > now;
         })?;
         Ok(blocked)
     }
@@ -38,15 +81,24 @@ impl Maps {
     /// # Errors
     /// What the system says; some may be forgotten then.
     pub fn forgive(&mut self, prefix: IpNet) -> Result<bool> {
-        let mut keys = Vec::new();
-        self.each(map::OFFENCES, |key: &OffenceKey, _: &Offence| {
-            if IpAddr::try_from(key.source).is_ok_and(|address| prefix.contains(&address)) {
-                keys.push(*key);
+        let mut found = Vec::new();
+        self.each_offence(|line, record| {
+            if IpAddr::try_from(record.key.source).is_ok_and(|address| prefix.contains(&address)) {
+                found.push((line, record.key));
             }
         })?;
-        // Those that made room for others meanwhile are gone.
-        self.with_map(map::OFFENCES, |map| keys.iter().try_for_each(|key| sys::remove(map, key)))?;
-        Ok(!keys.is_empty())
+        self.with_map(map::OFFENCES, |map| {
+            found.iter().try_for_each(|(line, key)| {
+                // One that made room for another meanwhile is gone.
+                match sys::lookup::<u32, OffenceRecord>(map, line)? {
+                    Some(record) if record.key == *key => {
+                        sys::update(map, &[*line], &[OffenceRecord::NEW])
+                    }
+                    _ => Ok(()),
+                }
+            })
+        })?;
+        Ok(!found.is_empty())
     }
 
     /// Calls `visit` with the sources whose entries say that a limit blocked them until later than

@@ -13,7 +13,7 @@ use aya::maps::{ArrayOfMaps, MapData};
 use limiter_common::{
     abi::layout::{TALLIES, map},
     algorithm::kind::Kind,
-    memory::{ending::Ending, refused_syn::RefusedSyn},
+    memory::{ending::Ending, offence, refused_syn::RefusedSyn},
 };
 
 use super::{
@@ -100,7 +100,8 @@ impl Maps {
             map::WIDE_STATE => Sizes::whole_sets(sizes.wide_states).saturating_add(TALLIES),
             map::ENDINGS => sizes.wide_states.saturating_mul(Ending::PER_WIDE_STATE),
             map::REFUSED_SYNS => RefusedSyn::ENTRIES,
-            _ => sizes.buckets,
+            // Of offences. The table is as large as a hash map with one for each bucket was.
+            _ => sizes.buckets.saturating_mul(offence::PER_BUCKET).next_multiple_of(offence::LINES),
         })
     }
 }

@@ -93,7 +93,7 @@ impl Sizes {
     pub const MOST: u32 = 1 << 26;
 
     /// The least of each size, in the order of [`by_option`](Self::by_option): what the kernel's LRU needs to work, in which
-    /// are offences, of which there are as many as buckets. It keeps up to 128 free
+    /// are the ends of connections, four for each wide state. It keeps up to 128 free
     /// entries to each CPU, and a map that is hardly larger throws out what was just used. The others have no less for that.
     fn least(cpus: u32) -> [u32; 4] {
         let tracked = cpus.saturating_mul(512).next_power_of_two().max(1024);

@@ -224,6 +224,15 @@ impl Maps {
         self.table_stats_of(table_stats::BUCKETS)
     }
 
+    /// The same of the table of offences. `untracked` are refusals that counted towards no block, as all records of their set
+    /// were of sources that are blocked.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn offence_table_stats(&self) -> Result<TableStats> {
+        self.table_stats_of(table_stats::OFFENCES)
+    }
+
     fn table_stats_of(&self, of: u32) -> Result<TableStats> {
         let per_cpu =
             self.table_stats.get(&of, 0).map_err(|error| object("read the turnover", &error))?;

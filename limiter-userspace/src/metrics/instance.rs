@@ -61,6 +61,7 @@ pub(super) fn families(pins: &Pins, maps: &Maps, unix: u64) -> Result<Vec<Family
     metrics.extend(sample::tables(maps, &sample)?);
     metrics.extend(sample::table_stats(maps.table_stats()?));
     metrics.extend(sample::bucket_stats(maps.bucket_table_stats()?));
+    metrics.extend(sample::offence_stats(maps.offence_table_stats()?));
     metrics.push(lists(in_force.layered(), unix));
     metrics.extend(notices(maps)?);
     metrics.extend(state(maps, blocked)?);

@@ -87,6 +87,28 @@ pub(super) fn bucket_stats(table_stats: TableStats) -> [Family; 2] {
     ]
 }
 
+/// The counts of offences that got a record and of offences that lost theirs.
+pub(super) fn offence_stats(table_stats: TableStats) -> [Family; 2] {
+    let TableStats { inserted, untracked, evicted_idle, evicted_owing } = table_stats;
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    [
+        counter(
+            "limiter_offences_admitted_total",
+            "Offences against limits with penalties that were given a record (entry), and refused packets that counted \
+             towards no block, as all records of their set were of sources that are blocked (lost).",
+        )
+        .with([("as", "entry")], Whole(inserted))
+        .with([("as", "lost")], Whole(untracked)),
+        counter(
+            "limiter_offences_evicted_total",
+            "Offences that lost their record to another one after a rest (idle), or before it was over (owing). None \
+             does while its source is blocked.",
+        )
+        .with([("state", "idle")], Whole(evicted_idle))
+        .with([("state", "owing")], Whole(evicted_owing)),
+    ]
+}
+
 /// How full the tables are.
 ///
 /// # Errors

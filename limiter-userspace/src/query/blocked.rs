@@ -2,12 +2,6 @@
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
-use ipnet::IpNet;
-use limiter_common::abi::{
-    layout::map,
-    state::{Offence, OffenceKey},
-};
-
 use super::{
     Inquiry,
     entries::source_of,
@@ -17,13 +11,14 @@ use super::{
     thinned::Thinned,
 };
 use crate::error::Result;
+use ipnet::IpNet;
 
 /// A source that a limit blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The source: an address, or the prefix that counts as one source.
     pub source: IpNet,
-    /// The limit; `None` if its record was evicted.
+    /// The limit; `None` if there is no record of the offence.
     pub limit: Option<String>,
     /// The time left of the block.
     pub left: Duration,
@@ -86,14 +81,14 @@ impl Inquiry<'_> {
             // Without penalties no source can be blocked, so no entry needs to be read.
             return Ok(offenders);
         }
-        maps.each(map::OFFENCES, |key: &OffenceKey, offence: &Offence| {
-            if offence.blocked > now
-                && let Ok(address) = IpAddr::try_from(key.source)
+        maps.each_offence(|_, record| {
+            if record.offence.blocked > now
+                && let Ok(address) = IpAddr::try_from(record.key.source)
             {
                 offenders.insert(address);
             }
         })?;
-        // The record of an offence may have been evicted while the block in the entry lasts.
+        // A command may have blanked the record of an offence while the block in the entry lasts.
         maps.blocked_sources(now, |address| {
             offenders.insert(address);
         })?;

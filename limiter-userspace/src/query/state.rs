@@ -254,7 +254,7 @@ fn offences(
         left ^= bit;
         let penalty = tables.limit(bit)?.penalty;
         let key = OffenceKey { source, limit: penalty.limit };
-        let known: Option<Offence> = tables.maps.entry(map::OFFENCES, &key)?;
+        let known = tables.maps.offence(&key)?;
         found.extend(known.map(|known| {
             let blocked = penalty.until(known.since, known.blocked);
             (bit, Offence { blocked, ..known })

@@ -1,5 +1,7 @@
 //! Penalties: when a source that stays over a limit is blocked, for how long, and from what.
 
+use std::ops::Range;
+
 use ipnet::IpNet;
 use limiter_common::{
     algorithm::rate::{Rate, SECOND},
@@ -541,4 +543,91 @@ fn who_stays_over_a_wider_limit_is_blocked_where_the_table_is_full() {
         }
         assert_ne!(blocked, 0, "crowded {crowded}");
     }
+}
+
+/// Runs the frames that block the sources with these numbers, each of a time of its own, and removes their entries in between:
+/// what is known of them then is the record of the offence alone. Returns the time of the last frame.
+fn block_all(program: &mut TestProgram, numbers: Range<u32>, from: u64) -> u64 {
+    const AT_ONCE: u32 = 4_096;
+    let mut now = from;
+    for number in numbers {
+        if number % AT_ONCE == 0 {
+            program.forget_sources().unwrap();
+        }
+        for _ in 0..3 {
+            now += SECOND / 10;
+            program.at(now).unwrap();
+            program.run(&udp(numbered(number))).unwrap();
+        }
+    }
+    program.forget_sources().unwrap();
+    now
+}
+
+const fn numbered(number: u32) -> [u8; 4] {
+    let [_, second, third, fourth] = number.to_be_bytes();
+    [10, second, third, fourth]
+}
+
+/// Whoever has many addresses blocked does not have the block of anybody else forgotten. The newcomers that find no room are
+/// counted, and are refused by their limit as before.
+#[test]
+fn no_flood_of_blocked_sources_has_a_running_block_forgotten() {
+    const DURATION: u64 = 7 * DAY;
+    let penalty =
+        Penalty { after: SECOND / 20, block: DURATION, backoff: 1, max: DURATION, ..PENALTY };
+    let limit = Limit { penalty: Some(penalty), ..strict("it", &[KeyPart::Source]) };
+    let mut program = program(&policy_of([limit]));
+    let stats = |program: &TestProgram| program.maps().offence_table_stats().unwrap();
+    let before = stats(&program);
+    let mut now = block_all(&mut program, 0..100, NOW);
+    // Two lines for each bucket, of which 15 of 16 are records.
+    let records = 2 * program.maps().sizes().unwrap().buckets / 16 * 15;
+    now = block_all(&mut program, 100..records + records / 4, now);
+    let after = stats(&program);
+    let inserted = after.inserted - before.inserted;
+    assert!(after.untracked > before.untracked, "some sets are full: {after:?}");
+    assert!((u64::from(records) * 19 / 20..=records.into()).contains(&inserted), "{inserted}");
+    assert_eq!(
+        (after.evicted_idle, after.evicted_owing),
+        (before.evicted_idle, before.evicted_owing)
+    );
+    assert_eq!(listed(&program, now).len() as u64, inserted);
+    for number in 0..100 {
+        let reason = reason_at(&mut program, now, &syn(numbered(number)));
+        assert_eq!(reason, Reason::Penalty, "{number}");
+    }
+    // When the blocks are over, other sources take their records.
+    program.forget_sources().unwrap();
+    let later = now + 2 * DURATION + SECOND;
+    let last = block_all(&mut program, 1_000_000..1_000_200, later);
+    let reused = stats(&program);
+    assert_eq!((reused.inserted - after.inserted, reused.untracked), (200, after.untracked));
+    assert!(reused.evicted_idle > after.evicted_idle && listed(&program, last).len() == 200);
+    program.check_accounts().unwrap();
+}
+
+/// A source that rested makes room before one whose next block would be longer.
+#[test]
+fn what_is_known_of_a_block_outlives_offences_without_one() {
+    let penalty = Penalty { after: SECOND / 20, block: SECOND, ..PENALTY };
+    let limit = Limit { penalty: Some(penalty), ..strict("it", &[KeyPart::Source]) };
+    let mut program = program(&policy_of([limit]));
+    let now = block_all(&mut program, 0..1, NOW) + 2 * SECOND;
+    let blocks = |program: &mut TestProgram, now| {
+        let now = block_all(program, 0..1, now);
+        let [known] = &listed(program, now)[..] else { panic!("one source is blocked") };
+        known.blocks
+    };
+    // Sources that are over the limit once, which is no block, in all sets.
+    let lines = 2 * program.maps().sizes().unwrap().buckets;
+    for number in 1..lines * 3 / 2 {
+        program.at(now).unwrap();
+        if number % 4_096 == 0 {
+            program.forget_sources().unwrap();
+        }
+        program.run(&udp(numbered(number))).unwrap();
+        program.run(&udp(numbered(number))).unwrap();
+    }
+    assert_eq!(blocks(&mut program, now + SECOND), 2);
 }

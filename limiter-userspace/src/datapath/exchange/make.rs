@@ -10,7 +10,7 @@ use limiter_common::{
 };
 
 use super::{
-    Old, Programs, load,
+    Old, Programs, load, offences,
     wide::{self, Brought},
 };
 use crate::{
@@ -76,9 +76,9 @@ fn share(old: &Old, new: &Pins, sizes: &Sizes) -> Result<Vec<&'static str>> {
 }
 
 /// The same for the optional maps that the old instance has. Another process may make one until the caller holds the lock to
-/// change the policy.
-fn share_optional(old: &Old, maps: &Maps) -> Result<Vec<&'static str>> {
-    let mut anew = Vec::new();
+/// change the policy. Returns how many sources are blocked and found no room, too.
+fn share_optional(old: &Old, maps: &Maps) -> Result<(Vec<&'static str>, u32)> {
+    let (mut anew, mut lost) = (Vec::new(), 0);
     for optional in &OPTIONAL {
         let name = optional.shape.name;
         if pinned(&old.from.pins, name)?.is_none() {
@@ -99,14 +99,16 @@ fn share_optional(old: &Old, maps: &Maps) -> Result<Vec<&'static str>> {
                 maps.make(optional)?;
             }
             Some(map) => maps.pins.pin(map.fd().as_fd(), &maps.pins.map(name))?,
-            // Without it, blocks would end.
-            None if name == map::OFFENCES => return Err(missing(name)),
+            None if name == map::OFFENCES => {
+                maps.make(optional)?;
+                lost = offences::bring(old, maps)?;
+            }
             // `restore` brings them over.
             None if name == map::WIDE_STATE && old.has_hash_of_wide()? => {}
             None => anew.push(name),
         }
     }
-    Ok(anew)
+    Ok((anew, lost))
 }
 
 fn is_optional(name: &str) -> bool {
@@ -130,7 +132,7 @@ pub(super) struct Restored {
     pub(super) monitor: u64,
     /// Optional maps that begin empty.
     pub(super) anew: Vec<&'static str>,
-    /// Wide states of an older layout that are in the new maps, and that found no room there.
+    /// Wide states of an older layout that are in the new maps; those, and sources that are blocked, that found no room there.
     pub(super) carried: u32,
     pub(super) lost: u32,
 }
@@ -138,7 +140,7 @@ pub(super) struct Restored {
 /// Writes policy, lists and monitor switch of the old maps into the new ones, and takes the optional maps over. With a seed,
 /// the new tables are hashed by that. The caller holds the lock to change the policy.
 pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<Restored> {
-    let mut anew = share_optional(old, maps)?;
+    let (mut anew, unblocked) = share_optional(old, maps)?;
     let head = old.head()?;
     let epoch = word(&head, 0) as u32;
     let revert = Revert(word(&head, old.layout.head_revert as usize));
@@ -163,7 +165,7 @@ pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<
     let head = maps.raw(map::HEAD)?.fd();
     sys::prepare(head.as_fd(), &settings, revert, monitor)
         .map_err(|error| Error::system("write the settings", error))?;
-    Ok(Restored { monitor, anew, carried, lost })
+    Ok(Restored { monitor, anew, carried, lost: lost + unblocked })
 }
 
 /// Writes the tables and the document of an epoch as the old instance has them. Returns the tables.

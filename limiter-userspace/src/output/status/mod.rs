@@ -105,6 +105,8 @@ pub struct Tables {
     pub shared_packets: u64,
     /// The dropped ones of these packets.
     pub shared_dropped: u64,
+    /// Refused packets that counted towards no block, as all records of the set of their offence were of blocked sources.
+    pub unrecorded_offences: u64,
     /// Kernel memory of all maps, in bytes.
     pub memory_bytes: u64,
 }

@@ -168,6 +168,14 @@ impl Tables {
                 Cell::new(dropped, Tone::Dropped),
             ]);
         }
+        if self.unrecorded_offences != 0 {
+            let packets = format!("{} packets", grouped(self.unrecorded_offences));
+            table.row([
+                Cell::new("no block", Tone::Strong),
+                packets.into(),
+                "penalties are full".into(),
+            ]);
+        }
         let memory = amounts.memory(self.memory_bytes);
         table.row([Cell::new("all", Tone::Strong), "".into(), "".into(), memory.into()]);
         table
@@ -240,6 +248,7 @@ mod tests {
                 sources: Occupancy { tracked: 42, capacity: 1_048_576 },
                 buckets: Occupancy { tracked: 7, capacity: 262_144 },
                 shared_packets: 0,
+                unrecorded_offences: 0,
                 shared_dropped: 0,
                 memory_bytes: 171_966_464,
             },
@@ -262,6 +271,14 @@ mod tests {
                 "all                                  164MiB",
             ]
         );
+    }
+
+    #[test]
+    fn refusals_without_a_record_are_told_of() {
+        let Status { tables, .. } = status();
+        let tables = Tables { unrecorded_offences: 1_234, ..tables };
+        let text = printed(false, false, |output| output.table(&tables.table(Amounts::Rounded)));
+        assert!(text.contains("\nno block  1,234 packets  penalties are full\n"), "{text}");
     }
 
     fn text(json: bool, limits: &[LimitRow]) -> String {
@@ -293,7 +310,7 @@ mod tests {
                 r#"{"name":"source","conform":12345678,"exceed":1000,"exceed_monitor":0,"near":12,"#,
                 r#""conform_bytes":987654321,"exceed_bytes":60000,"exceed_monitor_bytes":0,"near_bytes":720}],"#,
                 r#""sources":{"tracked":42,"capacity":1048576},"#,
-                r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"shared_dropped":0,"#,
+                r#""buckets":{"tracked":7,"capacity":262144},"shared_packets":0,"shared_dropped":0,"unrecorded_offences":0,"#,
                 r#""memory_bytes":171966464}"#,
                 "\n"
             )

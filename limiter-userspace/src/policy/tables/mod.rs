@@ -161,7 +161,7 @@ fn compile_rows(
         bucket_sets: 0,
         wide_sets: 0,
         rest,
-        unused: 0,
+        offence_sets: 0,
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)

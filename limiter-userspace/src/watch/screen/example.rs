@@ -181,6 +181,7 @@ fn scanned(seconds: f64, flood: Tally, ordinary: Tally) -> Scan {
             buckets: Occupancy { tracked: 9_876, capacity: 262_144 },
             shared_packets: 0,
             shared_dropped: 0,
+            unrecorded_offences: 0,
             memory_bytes: 171_966_464,
         },
     }

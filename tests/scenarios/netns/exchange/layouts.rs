@@ -3,16 +3,21 @@
 use std::{fs, process::Stdio, thread, time::Instant};
 
 use aya::{
-    maps::{Array, MapData},
+    maps::{Array, HashMap, MapData},
     programs::links::{FdLink, PinnedLink},
 };
-use limiter_common::abi::{
-    description::{Description, SHARED},
-    layout::{LAYOUT_VERSION, map},
-    table::Source,
+use limiter_common::{
+    abi::{
+        description::{Description, SHARED},
+        layout::{LAYOUT_VERSION, map},
+        state::{Offence, OffenceKey, OffenceRecord},
+        table::Source,
+    },
+    memory::offence::LINES,
 };
 use limiter_tests::{packet::Frame, process::kill, program::typed};
 use limiter_userspace::datapath::program::{Clock, Program};
+use serde_json::Value;
 
 use super::{SECOND, assert_within, attached, layout, on_pins, program, set_layout};
 use crate::{
@@ -217,4 +222,56 @@ fn an_agent_brings_an_older_layout_over_when_it_starts() {
     });
     assert_admitted("meanwhile", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
     net.run("attach eth0");
+}
+
+/// Layout 26 kept offences in an LRU hash map by source and limit.
+#[test]
+fn blocks_of_a_layout_with_a_hash_of_offences_are_kept() {
+    let net = Net::new();
+    let document = Document::new(
+        "limits: [{name: guard, key: source, rate: 1/h, penalty: {after: 100ms, block: 1h, unproven: block}}]",
+    );
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let send = |number| {
+        let mut senders = [net.sender(100, net.udp(v4(number)))];
+        net.flood(&mut senders, SECOND / 5, |_| {}).1.from(v4(number)).packets
+    };
+    let blocked = || net.json("penalty list -j")["entries"].as_array().unwrap().clone();
+    send(10);
+    send(11);
+    let before = blocked();
+    assert_eq!(before.len(), 2);
+    on_pins(&net, |pins| {
+        let now: Array<MapData, OffenceRecord> = typed(pins, map::OFFENCES).unwrap();
+        let mut older = HashMap::<MapData, OffenceKey, Offence>::create(4_096, 0).unwrap();
+        for (line, record) in (0..).zip(now.iter()) {
+            let OffenceRecord { key, offence } = record.unwrap();
+            if !u32::is_multiple_of(line, LINES) && key != OffenceKey::default() {
+                older.insert(key, offence, 0).unwrap();
+            }
+        }
+        let path = pins.map(map::OFFENCES);
+        fs::remove_file(&path).unwrap();
+        older.pin(&path).unwrap();
+        fs::remove_file(pins.map(map::OFFENCES_REF)).unwrap();
+    });
+    let mut older = Description { layout: LAYOUT_VERSION - 1, ..layout(&net) };
+    for (shared, (name, _)) in older.shared.iter_mut().zip(SHARED) {
+        if name == map::OFFENCES {
+            *shared = 1;
+        }
+    }
+    set_layout(&net, older);
+    let said = net.run("attach eth0").stdout;
+    assert!(said.contains("Brought from layout") && !said.contains("begun anew"), "{said}");
+    let names = |blocked: &[Value]| blocked.iter().map(|it| it["src"].clone()).collect::<Vec<_>>();
+    let mut after = names(&blocked());
+    after.sort_by_key(Value::to_string);
+    let mut expected = names(&before);
+    expected.sort_by_key(Value::to_string);
+    assert_eq!(after, expected);
+    assert_eq!((send(10), send(11)), (0, 0));
+    net.run("penalty del 198.18.0.10");
+    assert_eq!(names(&blocked()).len(), 1);
+    assert!(send(12) > 0, "another source");
 }

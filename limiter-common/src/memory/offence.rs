@@ -1,0 +1,179 @@
+//! The table of offences: what is known of sources that were over limits with penalties.
+//!
+//! The table is an array of lines of 64 bytes, in sets of [`LINES`]. The first line of a set is its
+//! [`OffenceHead`](crate::abi::state::OffenceHead): the lock, and a tag for each other line. Each other line is the
+//! [`OffenceRecord`](crate::abi::state::OffenceRecord) of one source and limit.
+//!
+//! A record whose block runs is never given away. Of the others in a set, that with the least debt makes room: the one that
+//! would have been forgotten first. Where all blocks of a set run, a newcomer gets no record. Its limit still refuses it.
+//!
+//! **What happens before what.** Records are made and changed by the holder of the lock alone, and by commands, which blank a
+//! record. A CPU that looks for a block takes no lock. It compares the key, reads the block, and compares the key again. A
+//! record is blanked before it gets another key, so a block that was read between two equal keys is of that key, or is over.
+
+use crate::{
+    base::{address::Address, seed::Seed, siphash::SipHash, word::Word},
+    policy::penalty::{Offence, Penalty},
+};
+
+/// Lines of a set: one head, and the records.
+pub const LINES: u32 = 16;
+
+/// Lines for each bucket that an instance asks for. Where half of the records are in use, 1 of 100 sets has no line free; where a
+/// quarter is, 1 of 100,000.
+pub const PER_BUCKET: u32 = 2;
+
+/// The number of sets in a table of so many lines.
+pub const fn sets(lines: u32) -> u32 {
+    lines / LINES
+}
+
+/// Where the records of a source are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the first line of the set.
+    pub head: u32,
+    /// The tag of their lines.
+    pub tag: u16,
+}
+
+impl Place {
+    /// The place of a source in so many sets, for all limits. Who does not know the seed cannot choose sources that share a set.
+    #[inline(always)]
+    pub const fn of(source: &Address, seed: Seed, sets: u32) -> Self {
+        let [a, b, c, d] = source.words;
+        let hash = SipHash::new(seed.key())
+            .word((a as u64) << 32 | b as u64)
+            .word((c as u64) << 32 | d as u64)
+            .word(source.family as u64)
+            .finish();
+        let set = (hash as u32 as u64 * sets as u64) >> 32;
+        Self { head: set as u32 * LINES, tag: (hash >> 48) as u16 }
+    }
+}
+
+/// The time in nanoseconds until which a record is of use, by the penalty of the newcomer that asks for room:
+/// [`Room::NONE`] while its block runs. A time before `now` is one of a source that has rested: it is no more than a new one.
+#[inline(always)]
+pub fn useful_until<W: Word>(known: &Offence<W>, penalty: &Penalty, now: u64) -> u64 {
+    let blocked = known.blocked.load();
+    if blocked > now {
+        return Room::NONE;
+    }
+    let rested = known.last.load().wrapping_add(penalty.rest());
+    // The next block is longer until then.
+    let grows = if known.blocks.load() == 0 { 0 } else { blocked.wrapping_add(penalty.most) };
+    if grows > rested { grows } else { rested }
+}
+
+/// A line with the time until which its record is of use, to 16 ns, in one word.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room(pub u64);
+
+impl Room {
+    const LINE: u64 = LINES as u64 - 1;
+    /// The block of the record runs. No time in nanoseconds is as high for 146 years.
+    pub const NONE: u64 = 1 << 62;
+
+    #[inline(always)]
+    /// That of a line with this number in the table.
+    pub const fn new(line: u32, until: u64) -> Self {
+        Self(until & !Self::LINE | line as u64 & Self::LINE)
+    }
+
+    /// The line, within its set.
+    #[inline(always)]
+    pub const fn line(self) -> u32 {
+        (self.0 & Self::LINE) as u32
+    }
+
+    /// The time, in nanoseconds.
+    #[inline(always)]
+    pub const fn until(self) -> u64 {
+        self.0 & !Self::LINE
+    }
+}
+
+/// The line in a set that a newcomer takes: the one that is of use for the shortest time. `None` if the blocks of all run.
+#[inline(always)]
+pub fn room(of_line: impl Fn(u32) -> Room) -> Option<Room> {
+    let mut found = Room(Room::NONE);
+    for line in 1..LINES {
+        let room = of_line(line);
+        if room.0 < found.0 {
+            found = room;
+        }
+    }
+    if found.0 >= Room::NONE { None } else { Some(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use super::*;
+    use crate::abi::state;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 1_000 * SECOND;
+    const PENALTY: Penalty = Penalty {
+        after: 10 * SECOND,
+        block: 60 * SECOND,
+        most: 200 * SECOND,
+        backoff: 2,
+        limit: 1,
+        unproven: 1,
+    };
+
+    #[test]
+    fn all_lines_but_heads_have_keys_and_the_seed_tells_which() {
+        let sets = 5;
+        let of = |number: u32, seed| {
+            let source = Address::v4(number.to_be_bytes());
+            Place::of(&source, Seed(seed), sets)
+        };
+        let mut found = [0; 5];
+        let mut moved = 0;
+        for number in 0..1_000 {
+            let place = of(number, [1, 2, 3, 4]);
+            assert_eq!(place.head % LINES, 0);
+            found[(place.head / LINES) as usize] += 1;
+            moved += u32::from(place != of(number, [5, 6, 7, 8]));
+        }
+        assert!(found.iter().all(|keys| (120..280).contains(keys)), "{found:?}");
+        assert!(moved > 990, "{moved}");
+    }
+
+    const fn rounded(time: u64) -> u64 {
+        time & !15
+    }
+
+    fn room_among(known: [state::Offence; 15]) -> Option<(u32, u64)> {
+        let found = room(|line| {
+            let state::Offence { began, last, since, blocked, blocks } = known[line as usize - 1];
+            let [began, last, since, blocked, blocks] =
+                [began, last, since, blocked, blocks].map(Cell::new);
+            let known = Offence { began, last, since, blocked, blocks };
+            Room::new(line, useful_until(&known, &PENALTY, NOW))
+        });
+        found.map(|room| (room.line(), room.until()))
+    }
+
+    #[test]
+    fn a_block_that_runs_makes_no_room_and_the_least_debt_does() {
+        let blocked =
+            state::Offence { blocked: NOW + 1, last: NOW, blocks: 1, ..state::Offence::NEW };
+        assert_eq!(room_among([blocked; 15]), None);
+        let mut known = [blocked; 15];
+        known[9] = state::Offence { blocked: NOW, ..blocked };
+        assert_eq!(room_among(known), Some((10, rounded(NOW + PENALTY.most))), "it is over");
+        // A source that goes on being over its limit, and one that has rested.
+        known[3] = state::Offence { last: NOW - 1, ..state::Offence::NEW };
+        assert_eq!(room_among(known), Some((4, rounded(NOW - 1 + PENALTY.rest()))));
+        known[4] = state::Offence { last: NOW - 20, ..state::Offence::NEW };
+        assert_eq!(room_among(known).map(|(line, _)| line), Some(5));
+        known[14] = state::Offence::NEW;
+        assert_eq!(room_among(known).map(|(line, _)| line), Some(15), "it is free");
+    }
+}
