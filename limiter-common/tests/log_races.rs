@@ -342,3 +342,50 @@ fn a_log_that_changes_hands_is_never_left_unwritten() {
         });
     }
 }
+
+/// A log is copied word by word while its key is charged: no slot of the copy looks unwritten for good, and each event that the
+/// copied control word counts is in the copy.
+#[test]
+fn a_log_that_is_copied_while_it_is_charged_is_never_left_unwritten() {
+    for (before, word_first) in [(0, false), (0, true), (1, false), (1, true)] {
+        check(3, move || {
+            let log = SlidingLog::new(2, WINDOW).unwrap();
+            let old = State::new();
+            for _ in 0..before {
+                assert!(old.admit(log, NOW).is_ok());
+            }
+            let packet = thread::spawn({
+                let old = Arc::clone(&old);
+                move || old.admit(log, NOW).is_ok()
+            });
+            let slots = State::new();
+            let read_slots = || {
+                for place in 0..SHARED {
+                    Slots::store(&*slots, place, Slots::load(&*old, place));
+                }
+            };
+            if !word_first {
+                read_slots();
+            }
+            let control = Word::load(&*old);
+            if word_first {
+                read_slots();
+            }
+            let copy = State::new();
+            for place in 0..SHARED {
+                let slot = SlidingLog::copied(&*slots, control, control, place);
+                Slots::store(&*copy, place, slot);
+            }
+            copy.control.store(SlidingLog::numbered(control, control), Relaxed);
+            assert!(packet.join().unwrap());
+            let counted = control >> 56;
+            for limit in 1..=counted {
+                let log = SlidingLog::new(limit, WINDOW).unwrap();
+                assert_eq!(log.look(&*copy, &*copy, NOW), Err(Refusal::Exceed), "{limit}");
+            }
+            for later in 1..=3 {
+                assert!(copy.admit(log, NOW + later * WINDOW).is_ok(), "{later} after {counted}");
+            }
+        });
+    }
+}

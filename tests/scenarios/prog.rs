@@ -35,6 +35,7 @@ mod near;
 mod newcomers;
 mod notices;
 mod object;
+mod older;
 mod overrides;
 mod penalties;
 mod plain;

@@ -350,6 +350,15 @@ impl Loaded {
         Ok(exchanged.0)
     }
 
+    /// Calls `work` with the pins of the instance, where they are.
+    ///
+    /// # Errors
+    /// Fails if the namespace cannot be entered.
+    pub fn on_pins<T: Send>(&self, work: impl FnOnce(&Pins) -> T + Send) -> Result<T> {
+        let Self { pins, host, .. } = self;
+        host.sandbox.inside(&host.namespace, || work(pins))
+    }
+
     /// Loads a program that carries state over, from the tables that there are, and gives what the kernel tells of it.
     ///
     /// # Errors

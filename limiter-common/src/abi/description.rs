@@ -224,8 +224,8 @@ pub struct OldTables {
     pub bucket_sets: u32,
     /// Sets of wide states.
     pub wide_sets: u32,
-    /// 0, so that there is no padding.
-    pub unused: u32,
+    /// 1 if there is an array of wide states; 0 if no policy needed one when the program was loaded, or if it is a hash map.
+    pub has_wide: u32,
     /// Their description.
     pub layout: Description,
 }
@@ -237,7 +237,7 @@ impl OldTables {
         source_sets: 0,
         bucket_sets: 0,
         wide_sets: 0,
-        unused: 0,
+        has_wide: 0,
         layout: Description::NONE,
     };
 }

@@ -291,7 +291,7 @@ impl Concurrent {
     /// [`CLOSING`](Self::CLOSING) since.
     #[inline(always)]
     pub const fn is_due(&self, slot: u64, now: u64) -> bool {
-        self.due(slot, Self::tick(now)) != 0
+        self.due(slot, Self::tick(now)) < 0
     }
 
     /// Answers for a place that was [due](Self::is_due) with this slot what the look-up found: the
@@ -309,7 +309,7 @@ impl Concurrent {
         now: u64,
     ) -> bool {
         let next = match socket {
-            Socket::Unknown if self.due(slot & !Self::HERE, Self::tick(now)) == 0 => {
+            Socket::Unknown if self.due(slot & !Self::HERE, Self::tick(now)) >= 0 => {
                 slot & !Self::HERE
             }
             Socket::Held => {
@@ -338,18 +338,17 @@ impl Concurrent {
     /// What a packet would do.
     #[inline(always)]
     fn judge(&self, slots: &impl Table, packet: &Packet) -> Look {
-        let own = slots.find(self, packet.tag, packet.tick);
+        let own = slots.next(self, None, packet.tag, packet.tick);
         if let Some(look) = self.keep(slots, own, packet) {
             return look;
         }
         if let Signal::Reset = packet.signal {
             return Look::NOTHING;
         }
-        let full = slots.open(self.silence(), packet.tick) >= self.limit;
-        let place = if full { Self::MOST } else { slots.vacancy(self, packet.tag, packet.tick) };
+        let place = slots.room(self, packet.tag, packet.tick);
         if place >= Self::MOST {
             // Perhaps another packet of the connection has just taken the last place.
-            let own = slots.find(self, packet.tag, packet.tick);
+            let own = slots.next(self, None, packet.tag, packet.tick);
             return self.keep(slots, own, packet).unwrap_or(Look::EXCEED);
         }
         let flags = if let Signal::Finish = packet.signal { Self::CLOSES } else { 0 };
@@ -430,5 +429,5 @@ impl Concurrent {
     const TWINS: u32 = 2;
 
     /// How far a slot's time may be ahead of a CPU's, in ticks.
-    const TOLERANCE: i64 = (Gcra::TOLERANCE >> 24) as i64 + 1;
+    const TOLERANCE: u32 = (Gcra::TOLERANCE >> 24) as u32 + 1;
 }

@@ -7,7 +7,8 @@
 //!
 //! A control word holds the number of the next event and the time of the last. Who moves it by one
 //! owns the slot of that number and writes the time there. Slots alternate a bit from lap to lap, so
-//! that one that was claimed and is not written yet is noticed; none is claimed again before.
+//! that one that was claimed and is not written yet is noticed; none is claimed again before. An event that was taken back
+//! leaves a time in its slot that no event has.
 //!
 //! **What happens before what.** Nothing has to: each slot says by itself which event it holds, so a CPU that sees the control
 //! word without the slot, or a slot without the control word, notices that. The exchange of the control word makes one CPU
@@ -28,6 +29,7 @@ use crate::{
     base::{slots::Slots, word::Word},
 };
 
+mod copy;
 mod recall;
 
 /// A limit of events in a window of time; made by [`SlidingLog::new`]. Its state is a control word and
@@ -84,6 +86,8 @@ impl SlidingLog {
 
     const TIME_BITS: u32 = 56;
     const TIME: u64 = (1 << Self::TIME_BITS) - 1;
+    /// The time in the slot of an event that was taken back. A slot without an event has the time 0.
+    const VOID: u64 = 1;
     /// Debts from here on are of events to come.
     const FUTURE: u64 = 1 << (Self::TIME_BITS - 1);
     const LAP: u64 = Self::MOST as u64;
@@ -164,7 +168,7 @@ impl SlidingLog {
         let (number, time) = (Self::number(event.0), event.0 & Self::TIME);
         let before = near::from(limit).wrapping_sub(1);
         match Self::written(slots, number.wrapping_sub(before)) {
-            Ok(first) => first != 0 && !self.expired(first, time),
+            Ok(first) => Self::is_event(first) && !self.expired(first, time),
             // One that another CPU is just writing is in the window.
             Err(_) => true,
         }
@@ -180,19 +184,28 @@ impl SlidingLog {
         if last == 0 { 0 } else { self.window.saturating_sub(age) }
     }
 
-    /// Whether no event but the last one is in the window that ends at `now` (nanoseconds), and that one is written. Not for
-    /// the packet path.
+    /// Whether no event but the last one is in the window that ends at `now` (nanoseconds), and that one is written. `false`
+    /// also where the event before was taken back: what came before that is not looked for. Not for the packet path.
     #[inline(always)]
     pub fn is_single(&self, control: u64, slots: &impl Slots, now: u64) -> bool {
         let number = Self::number(control);
         let [last, before] = [1, 2].map(|ago| Self::written(slots, number.wrapping_sub(ago)));
-        last.is_ok() && before.is_ok_and(|time| time == 0 || self.expired(time, now & Self::TIME))
+        let is_gone =
+            |time| time == 0 || Self::is_event(time) && self.expired(time, Self::begun_at(now));
+        last.is_ok() && before.is_ok_and(is_gone)
     }
 
     /// The time of `now` (nanoseconds), as control words have it.
     #[inline(always)]
     pub const fn begun_at(now: u64) -> u64 {
-        if now & Self::TIME == 0 { 1 } else { now & Self::TIME }
+        let time = now & Self::TIME;
+        if Self::is_event(time) { time } else { Self::VOID + 1 }
+    }
+
+    /// Whether the time of a slot is that of an event.
+    #[inline(always)]
+    const fn is_event(time: u64) -> bool {
+        time > Self::VOID
     }
 
     /// What a slot of a log holds that another key goes on with, given what was there: no event, and the same lap.
@@ -234,7 +247,7 @@ impl SlidingLog {
         if !moment.quiet && !moment.lost {
             let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
             let time = Self::written(slots, number.wrapping_sub(limit))?;
-            if time != 0 && !self.expired(time, moment.time) {
+            if Self::is_event(time) && !self.expired(time, moment.time) {
                 return Err(Refusal::Exceed);
             }
         }
@@ -243,8 +256,7 @@ impl SlidingLog {
 
     #[inline(always)]
     const fn moment(&self, seen: u64, now: u64) -> Moment {
-        // 0 stands for no event.
-        let time = if now & Self::TIME == 0 { 1 } else { now & Self::TIME };
+        let time = Self::begun_at(now);
         let last = seen & Self::TIME;
         if last == 0 {
             return Moment { time, quiet: true, lost: false };
@@ -266,7 +278,7 @@ impl SlidingLog {
         age >= self.window && age < Self::FUTURE
     }
 
-    /// The time of an event, 0 if it was taken back or never was.
+    /// The time of an event: [`VOID`](Self::VOID) if it was taken back, 0 if it never was.
     ///
     /// # Errors
     /// [`Refusal::Contended`] when it is not written yet.
@@ -287,7 +299,7 @@ impl SlidingLog {
         for place in 0..Self::MOST {
             let slot = slots.load(place);
             let ahead = slot.wrapping_sub(time) & Self::TIME;
-            if slot & Self::TIME != 0 && ahead != 0 && ahead <= Self::FUTURE {
+            if Self::is_event(slot & Self::TIME) && ahead != 0 && ahead <= Self::FUTURE {
                 let _: u64 = slots.compare_exchange(place, slot, slot & !Self::TIME | time);
             }
         }

@@ -25,8 +25,8 @@ struct Model {
 impl Model {
     /// When an event at `now` counts, and whether the clock went far back.
     fn moment(&self, now: u64) -> (u64, bool) {
-        // The log has no time 0.
-        let now = now.max(1);
+        // The log has no times 0 and 1.
+        let now = now.max(2);
         match self.last {
             Some(last) if now < last && last - now <= Gcra::TOLERANCE => (last, false),
             Some(last) => (now, now < last),
@@ -219,6 +219,60 @@ fn an_event_that_is_taken_back_late_admits_nothing_more() {
             let recent = |event: &&(u64, Option<Event>)| event.0 + log.window > now;
             let counted = events.iter().filter(recent).filter(|event| event.1.is_some()).count();
             assert_eq!(state.fill(log, now), counted as u64);
+            let single = log.is_single(state.control.get(), &state.slots, now);
+            assert!(!single || counted <= 1, "{counted} events in the window");
+        }
+    }
+}
+
+/// A slot of an event that was taken back says nothing of the events before it.
+#[test]
+fn a_log_with_an_event_before_one_that_was_taken_back_is_not_single() {
+    let log = SlidingLog::new(5, SECOND).unwrap();
+    let state = State::new();
+    let now = 10 * SECOND;
+    let single = |now| log.is_single(state.control.get(), &state.slots, now);
+    state.admit(log, now).unwrap();
+    let second = state.admit(log, now + 1).unwrap();
+    state.admit(log, now + 2).unwrap();
+    state.refund(second);
+    assert_eq!(state.fill(log, now + 2), 2);
+    assert!(!single(now + 2));
+    state.admit(log, now + SECOND / 2).unwrap();
+    assert!(!single(now + SECOND / 2));
+    state.admit(log, now + 3 * SECOND).unwrap();
+    assert!(single(now + 3 * SECOND));
+}
+
+/// A copy goes on as the log would have, also where its events get other numbers.
+#[test]
+fn a_copy_of_a_log_decides_as_the_log_does() {
+    for number in 0..400 {
+        let mut random = Random::new(SEED, (2 << 32) + number);
+        let log = any_log(&mut random, SECOND);
+        let (state, copy) = (State::new(), State::new());
+        let mut now = random.between(SECOND, 1 << 40);
+        for _ in 0..random.below(600) {
+            now += random.below(2 * log.window / log.limit + 1);
+            let event = state.admit(log, now);
+            if let (Ok(event), true) = (event, random.once_in(9)) {
+                state.admit(log, now).ok();
+                state.refund(event);
+            }
+        }
+        let control = state.control.get();
+        let to = random.below(256) << 56 | random.below(1 << 40);
+        for place in 0..SlidingLog::MOST {
+            copy.slots.0[place].set(SlidingLog::copied(&state.slots, control, to, place));
+        }
+        copy.control.set(SlidingLog::numbered(control, to));
+        assert_eq!(copy.control.get() >> 56, to >> 56);
+        for _ in 0..400 {
+            now += random.below(2 * log.window / log.limit + 1);
+            let limit = random.between(1, 128);
+            let log = SlidingLog { limit, ..log };
+            assert_eq!(copy.fill(log, now), state.fill(log, now));
+            assert_eq!(copy.admit(log, now).is_ok(), state.admit(log, now).is_ok());
         }
     }
 }
@@ -292,9 +346,9 @@ fn a_log_keeps_its_bounds() {
     assert_eq!(SlidingLog::new(128, 0), Err(SlidingLogError::NoWindow));
     assert_eq!(SlidingLog::new(1, SlidingLog::LONGEST + 1), Err(SlidingLogError::TooLong));
     let (state, log) = (State::new(), SlidingLog::new(128, SlidingLog::LONGEST).unwrap());
-    let admitted = (0..500).filter(|at| state.admit(log, 1 + at).is_ok()).count();
+    let admitted = (0..500).filter(|at| state.admit(log, 2 + at).is_ok()).count();
     assert_eq!(admitted, 128);
-    assert!(state.admit(log, 1 + SlidingLog::LONGEST).is_ok());
+    assert!(state.admit(log, 2 + SlidingLog::LONGEST).is_ok());
     assert_eq!(state.admit(SlidingLog::default(), 5), Err(Refusal::Exceed));
     assert_eq!(state.wait(SlidingLog::default(), 5), u64::MAX);
 }

@@ -194,6 +194,8 @@ pub(crate) struct Keyed {
     pub(crate) recalled: Recalled,
     /// The number of its wide state there, plus 1; 0 if it has none.
     pub(crate) recalled_wide: u32,
+    /// The control word of the log that is copied from there, and one that its copy is numbered like.
+    pub(crate) copied: [u64; 2],
 }
 
 const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
@@ -211,10 +213,12 @@ impl Recalled {
     pub(crate) const NONE: Self = Self { word: 0, scale: 0, span: 0 };
 }
 
-/// What was written in a wide state, to be taken back if need be.
+/// What was written in a wide state, to be taken back if need be, or is to be written there.
 pub(crate) struct Written {
     pub(crate) event: u64,
     pub(crate) lease: concurrent::Look,
+    /// 1 if the lease was looked at, and is not charged yet; otherwise 0.
+    pub(crate) looked: u64,
 }
 
 impl Keyed {

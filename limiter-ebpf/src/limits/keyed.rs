@@ -28,9 +28,9 @@ use crate::{
     },
     limits::{
         counters::{self, Outcomes},
-        step::{AGAIN, CHARGED, DONE, FULL, STALE},
+        step::{AGAIN, ASKED, DONE, FULL, LAST, STALE},
         wide::{
-            charge_wide_at, look_wide_at, make_room_at, refund_wide_at, settle_wide_at,
+            is_log, look_list_at, look_wide_at, make_room_at, refund_wide_at, try_charge_wide_at,
             write_lease_down,
         },
     },
@@ -56,7 +56,7 @@ pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
                 // Also for a packet that is refused: what the key was bound to last tells until when it owes.
                 refresh_keyed_at(place);
                 if look_wide_at(place, 0) == FULL && make_room_at(ctx, place) == AGAIN {
-                    look_wide_at(place, 1);
+                    look_wide_at(place, ASKED);
                 }
             }
         } else if look_bucket_at(place, 0) == STALE {
@@ -78,8 +78,12 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
             continue;
         }
         if WIDE && is_wide(place) {
-            if is_missing(place) || try_charge_wide_at(place, 0) != DONE {
-                charge_again(place);
+            // What a key without an entry is charged to is known only then: perhaps to the list that keys share.
+            if (is_missing(place) || try_charge_wide_at(place, 0) != DONE)
+                && charge_wide_again(place, 0) == FULL
+                && make_room_at(ctx, place) == AGAIN
+            {
+                charge_wide_again(place, ASKED);
             }
             write_lease_down(ctx, place);
         } else if is_missing(place) {
@@ -93,36 +97,46 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
     }
 }
 
-/// Charges the state of the limit at a place, which was not there, or stale, or moved by another CPU. It is verified by itself.
+/// Charges the bucket of the limit at a place, which was not there, or stale, or moved by another CPU. It is verified by itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_again(place: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    let is_wide = is_wide(place);
     for attempt in 2..=TRIES {
-        if is_missing(place) {
-            make_bucket_at(place, 0);
-        }
-        // It may have been given away since it was sought.
-        seek_bucket_at(place);
-        refresh_keyed_at(place);
-        let last = u32::from(attempt == TRIES);
-        let step =
-            if is_wide { try_charge_wide_at(place, last) } else { charge_keyed_at(place, last) };
-        if step == DONE {
+        bring_up(place);
+        if charge_keyed_at(place, if attempt == TRIES { LAST } else { 0 }) == DONE {
             break;
         }
     }
     DONE
 }
 
-/// Charges the wide state of the limit at a place; `last` says that a lost race refuses.
-#[inline(always)]
-fn try_charge_wide_at(place: u32, last: u32) -> u32 {
-    match charge_wide_at(place, last) {
-        CHARGED => settle_wide_at(place, last),
-        step => step,
+/// The same of a wide state. Returns [`FULL`] for a list without a free place, unless [`ASKED`] says that sockets were looked up.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
+    let place = place & (KEYED as u32 - 1);
+    for attempt in 2..=TRIES {
+        bring_up(place);
+        if !is_log(place) && look_list_at(place, asked) == FULL {
+            return FULL;
+        }
+        if try_charge_wide_at(place, if attempt == TRIES { LAST } else { 0 }) == DONE {
+            break;
+        }
     }
+    DONE
+}
+
+/// Seeks the state at a place anew, and makes it if it was not there.
+#[inline(always)]
+fn bring_up(place: u32) {
+    if is_missing(place) {
+        make_bucket_at(place, 0);
+    }
+    // It may have been given away since it was sought.
+    seek_bucket_at(place);
+    refresh_keyed_at(place);
 }
 
 /// Whether the state at a place was sought and is not there.

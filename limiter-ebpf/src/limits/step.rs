@@ -14,3 +14,9 @@ pub(crate) const FULL: u32 = 3;
 
 /// Charged to a wide state: to be settled.
 pub(crate) const CHARGED: u32 = 4;
+
+/// Of what a step is told, as bits: a lost race refuses.
+pub(super) const LAST: u32 = 1;
+
+/// Sockets were looked up: a list without a free place refuses.
+pub(super) const ASKED: u32 = 2;

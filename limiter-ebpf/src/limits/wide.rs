@@ -12,28 +12,16 @@ use limiter_common::{
         policer::Refusal,
         sliding_log::{Event, SlidingLog},
     },
-    base::{seed::Seed, slots::Slots as _, word::Word as _},
+    base::{slots::Slots as _, word::Word as _},
     policy::{charge::Charge, limit::KEYED},
 };
 
 use crate::{
     history::sockets,
     kernel::{maps::METERS, scratch::PacketScratch},
-    limits::step::{AGAIN, CHARGED, DONE, FULL},
-    policy::active::settings,
-    table::wide::{Search, Wide},
+    limits::step::{AGAIN, ASKED, CHARGED, DONE, FULL, LAST},
+    table::{search::given, wide::Wide},
 };
-
-/// What tells the connection of the packet from others, hashed once: the seed is that of the instance.
-#[inline(always)]
-fn tag(scratch: &mut PacketScratch) -> u32 {
-    if scratch.tag == 0 {
-        let seed =
-            settings(scratch.binding.epoch()).map_or(Seed::default(), |settings| settings.seed);
-        scratch.tag = Concurrent::tag(scratch.packet.hash(seed, 0));
-    }
-    scratch.tag
-}
 
 /// The meter of the limit at a place.
 #[inline(always)]
@@ -41,10 +29,45 @@ fn meter(scratch: &PacketScratch, place: usize) -> Option<&'static Meter> {
     METERS.get(half(scratch.binding.epoch(), scratch.keyed.meters[place]))
 }
 
-/// Looks at the limit at a place; `last` says that one without a free place refuses.
+/// Looks at the wide state of the limit at a place; `what` as in [`look_list_at`].
+#[inline(always)]
+pub(super) fn look_wide_at(place: u32, what: u32) -> u32 {
+    // As in `try_charge_wide_at`.
+    if is_log(place) { look_log_at(place) } else { look_list_at(place, what) }
+}
+
+/// Looks at the log of the limit at a place.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn look_wide_at(place: u32, last: u32) -> u32 {
+extern "C" fn look_log_at(place: u32) -> u32 {
+    look(place, 0, |scratch, meter, entry, _| {
+        // Events are counted by any numbers, so that the state need not be bound to these.
+        let control = entry.control.unbound();
+        meter.sliding_log().look(&control, &entry.slots, scratch.time.now).map(drop)
+    })
+}
+
+/// Looks at the list of the limit at a place, and notes what was seen, to be [charged](charge_list_at). Returns [`FULL`] if it has
+/// no free place, unless [`ASKED`] in `what` says that sockets were looked up.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(super) extern "C" fn look_list_at(place: u32, what: u32) -> u32 {
+    look(place, what ^ ASKED, |scratch, meter, entry, place| {
+        let (tag, signal) = (scratch.tag, Signal::of(&scratch.packet));
+        let look = meter.concurrent().look(&entry.slots, tag, signal, scratch.time.now)?;
+        let written = &mut scratch.keyed.written[place];
+        (written.lease, written.looked) = (look, 1);
+        Ok(())
+    })
+}
+
+/// Looks at the state of the limit at a place in one of both ways. Returns [`FULL`] if it exceeds and `asks` is not 0.
+#[inline(always)]
+fn look(
+    place: u32,
+    asks: u32,
+    look: impl FnOnce(&mut PacketScratch, &Meter, Wide, usize) -> Result<(), Refusal>,
+) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
     let bit = scratch.keyed.bits[place] & scratch.bill.asked();
@@ -53,22 +76,10 @@ pub(crate) extern "C" fn look_wide_at(place: u32, last: u32) -> u32 {
     }
     let Some(meter) = meter(scratch, place) else { return DONE };
     let Some(entry) = Wide::of(scratch, place) else { return DONE };
-    let kind = WideKind::of(meter.kind);
-    let looked = match kind {
-        WideKind::SlidingLog => {
-            // Events are counted by any numbers, so that the state need not be bound to these.
-            let control = entry.control.unbound();
-            meter.sliding_log().look(&control, &entry.slots, scratch.time.now).map(|_| ())
-        }
-        WideKind::Concurrent => {
-            let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
-            meter.concurrent().look(&entry.slots, tag, signal, scratch.time.now).map(|_| ())
-        }
-    };
-    match looked {
+    match look(scratch, meter, entry, place) {
         // What was looked at may be of another key by now. If so, this one has room.
         Err(_) if !entry.is_kept(scratch, place) => {}
-        Err(Refusal::Exceed) if last == 0 && kind == WideKind::Concurrent => return FULL,
+        Err(Refusal::Exceed) if asks != 0 => return FULL,
         Err(refusal) => scratch.bill.refuse(bit, refusal),
         Ok(()) => {}
     }
@@ -118,7 +129,7 @@ extern "C" fn look_lease_up(
     place: u32,
     lease: u32,
 ) -> u32 {
-    let (Some(scratch), Some(slots)) = (PacketScratch::get(), Search::of(state)) else { return 0 };
+    let (Some(scratch), Some(slots)) = (PacketScratch::get(), given(state)) else { return 0 };
     let Some(meter) = meter(scratch, place as usize & (KEYED - 1)) else { return 0 };
     let (leases, now, lease) = (meter.concurrent(), scratch.time.now, lease as usize);
     let slot = slots.load(lease);
@@ -154,11 +165,78 @@ pub(crate) extern "C" fn write_lease_down(ctx: *mut xdp_md, place: u32) -> u32 {
     0
 }
 
-/// Charges the limit at a place; `last` says that a lost race refuses. What is charged is to be
-/// [settled](settle_wide_at).
+/// Charges the wide state of the limit at a place, if it is a list as it was [looked at](look_wide_at); with [`LAST`] in `what`, a
+/// lost race refuses.
+#[inline(always)]
+pub(super) fn try_charge_wide_at(place: u32, what: u32) -> u32 {
+    let step = if is_log(place) { charge_log_at(place, what) } else { charge_list_at(place, what) };
+    if step != CHARGED {
+        return step;
+    }
+    match settle_wide_at(place, what) {
+        CHARGED => near_wide_at(place),
+        step => step,
+    }
+}
+
+/// Whether the limit at a place keeps a log.
+#[inline(always)]
+pub(super) fn is_log(place: u32) -> bool {
+    PacketScratch::get().is_some_and(|scratch| {
+        let number = scratch.keyed.kinds[place as usize & (KEYED - 1)].into();
+        match WideKind::of(number) {
+            WideKind::SlidingLog => true,
+            WideKind::Concurrent => false,
+        }
+    })
+}
+
+/// Charges the log of the limit at a place. What is charged is to be [settled](settle_wide_at).
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn charge_wide_at(place: u32, last: u32) -> u32 {
+extern "C" fn charge_log_at(place: u32, what: u32) -> u32 {
+    charge(place, what, |scratch, meter, entry, place| {
+        let (log, now) = (meter.sliding_log(), scratch.time.now);
+        let look = log.look(&entry.control, &entry.slots, now)?;
+        let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
+            return Ok(Charge::LostRace);
+        };
+        scratch.keyed.written[place].event = event.0;
+        Ok(Charge::Made)
+    })
+}
+
+/// Charges the list of the limit at a place, as it was looked at. What is charged is to be [settled](settle_wide_at), which finds
+/// out whether others were first.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_list_at(place: u32, what: u32) -> u32 {
+    charge(place, what, |scratch, meter, entry, place| {
+        let written = &mut scratch.keyed.written[place];
+        let (look, looked) = (written.lease, written.looked);
+        written.looked = 0;
+        // Before the claim: whoever gives the entry away sees that it owes, or this CPU sees that it was given away.
+        if looked == 0
+            || !meter.concurrent().stamp(&entry.control, scratch.time.now)
+            || !Concurrent::claim(&entry.slots, look)
+        {
+            return Ok(Charge::LostRace);
+        }
+        if !entry.control.bound() {
+            Concurrent::refund(&entry.slots, look);
+            return Ok(Charge::LostRace);
+        }
+        Ok(Charge::Made)
+    })
+}
+
+/// Charges the state of the limit at a place in one of both ways.
+#[inline(always)]
+fn charge(
+    place: u32,
+    what: u32,
+    charge: impl FnOnce(&mut PacketScratch, &Meter, Wide, usize) -> Result<Charge, Refusal>,
+) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
     let bill = &scratch.bill;
@@ -166,85 +244,56 @@ pub(crate) extern "C" fn charge_wide_at(place: u32, last: u32) -> u32 {
     if bit == 0 {
         return DONE;
     }
-    match charge(scratch, place) {
+    let charged = match (meter(scratch, place), Wide::of(scratch, place)) {
+        (Some(meter), Some(entry)) if entry.control.bound() => charge(scratch, meter, entry, place),
+        _ => Ok(Charge::LostRace),
+    };
+    match charged {
         Ok(Charge::Made) => return CHARGED,
-        Ok(Charge::LostRace) if last == 0 => return AGAIN,
+        Ok(Charge::LostRace) if what & LAST == 0 => return AGAIN,
         Ok(Charge::LostRace) => scratch.bill.refuse(bit, Refusal::Contended),
         Err(refusal) => scratch.bill.refuse(bit, refusal),
     }
     DONE
 }
 
-/// Settles what was just charged to the limit at a place; `last` says that a lost race refuses. It is
-/// not part of [`charge_wide_at`] because both do not have room on the stack.
+/// Settles what was just charged to the limit at a place; with [`LAST`] in `what`, a lost race refuses. Returns [`CHARGED`] for
+/// what stays charged.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn settle_wide_at(place: u32, last: u32) -> u32 {
+extern "C" fn settle_wide_at(place: u32, what: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
-    let at = place as usize & (KEYED - 1);
-    let (bit, now) = (scratch.keyed.bits[at], scratch.time.now);
-    let (Some(meter), Some(slots)) = (meter(scratch, at), Wide::slots_of(scratch, at)) else {
+    let place = place as usize & (KEYED - 1);
+    let (bit, now) = (scratch.keyed.bits[place], scratch.time.now);
+    let (Some(meter), Some(slots)) = (meter(scratch, place), Wide::slots_of(scratch, place)) else {
         // Others needed the room meanwhile.
         scratch.bill.charged |= bit;
         return DONE;
     };
-    let is_lease = WideKind::of(meter.kind) == WideKind::Concurrent;
-    if is_lease && !meter.concurrent().settled(&slots, scratch.keyed.written[at].lease, now) {
-        if last == 0 {
+    let is_lease = match WideKind::of(meter.kind) {
+        WideKind::SlidingLog => false,
+        WideKind::Concurrent => true,
+    };
+    if is_lease && !meter.concurrent().settled(&slots, scratch.keyed.written[place].lease, now) {
+        if what & LAST == 0 {
             return AGAIN;
         }
         scratch.bill.refuse(bit, Refusal::Contended);
         return DONE;
     }
     scratch.bill.charged |= bit;
-    near_wide(slots.0, place);
-    DONE
+    CHARGED
 }
 
-#[inline(always)]
-fn charge(scratch: &mut PacketScratch, place: usize) -> Result<Charge, Refusal> {
-    let now = scratch.time.now;
-    let (Some(meter), Some(entry)) = (meter(scratch, place), Wide::of(scratch, place)) else {
-        return Ok(Charge::LostRace);
-    };
-    if !entry.control.bound() {
-        return Ok(Charge::LostRace);
-    }
-    match WideKind::of(meter.kind) {
-        WideKind::SlidingLog => {
-            let log = meter.sliding_log();
-            let look = log.look(&entry.control, &entry.slots, now)?;
-            let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
-                return Ok(Charge::LostRace);
-            };
-            scratch.keyed.written[place].event = event.0;
-        }
-        WideKind::Concurrent => {
-            let (tag, signal) = (tag(scratch), Signal::of(&scratch.packet));
-            let leases = meter.concurrent();
-            let look = leases.look(&entry.slots, tag, signal, now)?;
-            // Written before, it is not kept on the stack meanwhile.
-            scratch.keyed.written[place].lease = look;
-            // Before the claim: whoever gives the entry away sees that it owes, or this CPU sees that it was given away.
-            if !leases.stamp(&entry.control, now) || !Concurrent::claim(&entry.slots, look) {
-                return Ok(Charge::LostRace);
-            }
-            if !entry.control.bound() {
-                Concurrent::refund(&entry.slots, look);
-                return Ok(Charge::LostRace);
-            }
-        }
-    }
-    Ok(Charge::Made)
-}
-
-/// Finds out whether the packet leaves the limit at a place near, whose state is this and was just charged.
+/// Finds out whether the packet, which was just charged to the limit at a place, leaves it near.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn near_wide(state: *mut WideState, place: u32) -> u32 {
-    let (Some(scratch), Some(slots)) = (PacketScratch::get(), Search::of(state)) else { return 0 };
+extern "C" fn near_wide_at(place: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
-    let Some(meter) = meter(scratch, place) else { return 0 };
+    let (Some(meter), Some(slots)) = (meter(scratch, place), Wide::slots_of(scratch, place)) else {
+        return DONE;
+    };
     let written = &scratch.keyed.written[place];
     let is_near = match WideKind::of(meter.kind) {
         WideKind::SlidingLog => meter.sliding_log().is_near(&slots, Event(written.event)),
@@ -253,7 +302,7 @@ extern "C" fn near_wide(state: *mut WideState, place: u32) -> u32 {
     if is_near {
         scratch.bill.near |= scratch.keyed.bits[place];
     }
-    0
+    DONE
 }
 
 /// Takes back what was charged to the limit at a place.

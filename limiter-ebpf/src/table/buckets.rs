@@ -11,6 +11,7 @@ use limiter_common::{
     },
     algorithm::{
         binding::Binding,
+        concurrent::Concurrent,
         kind::WideKind,
         meter::Measure,
         policer::{Policer as _, Refusal},
@@ -113,10 +114,19 @@ pub(crate) extern "C" fn find_wide_at(at: u32) -> u32 {
         WideKind::SlidingLog => false,
         WideKind::Concurrent => true,
     };
-    if is_of_connections && !scratch.packet.has_connection() {
-        scratch.bill.charged |= scratch.keyed.bits[at];
-        return 0;
+    if is_of_connections {
+        if !scratch.packet.has_connection() {
+            scratch.bill.charged |= scratch.keyed.bits[at];
+            return 0;
+        }
+        // What tells the connection from others, hashed once: the seed is that of the instance.
+        if scratch.tag == 0
+            && let Some(settings) = active::settings(scratch.binding.epoch())
+        {
+            scratch.tag = Concurrent::tag(scratch.packet.hash(settings.seed, 0));
+        }
     }
+    scratch.keyed.written[at].looked = 0;
     // What an entry that is made for it owes for.
     scratch.keyed.looks[at].next = SlidingLog::begun_at(scratch.time.now);
     place(scratch, at, true);
@@ -301,6 +311,10 @@ fn share_bucket_at(at: u32) {
     }
     // A limit that is gone may have had this tally.
     if seek_bucket_at(at) == FOREIGN {
+        if let Some(scratch) = PacketScratch::get() {
+            // What it owes is owed to a limit that is gone.
+            scratch.keyed.room.owes = true;
+        }
         recall(at);
         give_bucket_to(at, 0);
     }
@@ -362,8 +376,7 @@ pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
     if Binding(before).is_locked() || binding.compare_exchange(before, taken.0) != before {
         return 0;
     }
-    // The shared bucket is given away though it owes: its limit is gone.
-    let may_owe = keyed.room.owes || is_shared;
+    let may_owe = keyed.room.owes;
     // It owed nothing with this word, or was nobody's yet.
     let idle = keyed.idle;
     // SAFETY: map values that were just looked up; their fields are aligned words. The key is as long and as aligned.

@@ -9,6 +9,8 @@ pub(crate) mod insert;
 pub(crate) mod lookup;
 pub(crate) mod recall;
 pub(crate) mod record;
+mod row;
+pub(crate) mod search;
 pub(crate) mod set;
 pub mod sweep;
 pub(crate) mod wide;

@@ -246,6 +246,10 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
     let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
     let wide_sets = old!(wide_sets);
     let key = &scratch.keyed.keys[at];
+    // A word says nothing without its slots.
+    if old!(has_wide) == 0 && scratch.keyed.is_wide(at) {
+        return 0;
+    }
     if key.is_shared() {
         let tally = scratch.keyed.entries[at].wrapping_sub(settings.first_shared());
         return copy_bucket((bucket_sets + wide_sets) * WAYS as u32 + tally, at as u32);

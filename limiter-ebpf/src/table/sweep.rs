@@ -184,9 +184,17 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
     if is_shared != 0 {
         let Some(scratch) = PacketScratch::get() else { return 0 };
         // Where a key came for it already, it has what was known.
-        if is_of(scratch.keyed.entries[0], &scratch.keyed.keys[0]) {
+        let entry = scratch.keyed.entries[0];
+        if is_of(entry, &scratch.keyed.keys[0]) {
             return merge_bucket().0;
         }
+        // The old limit is gone, and another one has its tally: that keeps what it has.
+        if is_taken(entry) {
+            return Batch::LOST.0;
+        }
+        scratch.keyed.room.owes = false;
+        scratch.keyed.idle = u64::MAX;
+        escape(scratch);
         return if give_bucket_to(0, 0) != 0 { Batch::CARRIED.0 } else { Batch::BUSY.0 };
     }
     if let Some(scratch) = PacketScratch::get() {
@@ -209,6 +217,15 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
     };
     set_ref.unlock();
     batch.0
+}
+
+/// Whether a bucket is that of a key.
+#[inline(always)]
+fn is_taken(entry: u32) -> bool {
+    // SAFETY: a map value that was just looked up; an aligned number.
+    BUCKETS
+        .get_ptr(entry)
+        .is_some_and(|bucket| unsafe { (&raw const (*bucket).key.limit_id).read_volatile() != 0 })
 }
 
 /// Stores the old word in the bucket that the key has already, if it owes more: another CPU or interface charged the old

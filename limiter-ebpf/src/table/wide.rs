@@ -2,17 +2,9 @@
 //!
 //! A wide state has the number of its bucket, counted from the first one that has any. It changes hands with the bucket.
 
-use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
-
 use limiter_common::{
-    abi::state::{Bucket, SLOTS, WideState},
-    algorithm::{
-        binding::Binding,
-        concurrent::{Concurrent, Table},
-        kind::WideKind,
-        meter::Meter,
-        sliding_log::SlidingLog,
-    },
+    abi::state::{Bucket, SLOTS},
+    algorithm::{binding::Binding, kind::WideKind, meter::Meter, sliding_log::SlidingLog},
     base::{slots::Slots, word::Word as _},
     policy::limit::KEYED,
 };
@@ -20,159 +12,12 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics::BoundWord,
-        barrier::black_box,
         maps::{BUCKETS, OLD_WIDE_STATE, WIDE_STATE_REF},
         scratch::PacketScratch,
     },
     policy::active::settings,
-    table::recall::carries,
+    table::{recall::carries, row::Row, search::Calls},
 };
-
-/// The slots of a wide state.
-#[derive(Clone, Copy)]
-pub(crate) struct Row(pub(crate) *mut WideState);
-
-impl Row {
-    #[inline(always)]
-    fn at(&self, place: usize) -> Option<*mut u64> {
-        let place = black_box(place);
-        if place >= SLOTS {
-            return None;
-        }
-        // SAFETY: the place is within the array, which is in a map value that was looked up in this
-        // run of the program.
-        Some(unsafe { (&raw mut (*self.0).slots).cast::<u64>().add(place) })
-    }
-}
-
-impl Slots for Row {
-    #[inline(always)]
-    fn load(&self, place: usize) -> u64 {
-        // SAFETY: see `at`; an aligned word.
-        self.at(place).map_or(0, |word| unsafe { word.read_volatile() })
-    }
-
-    #[inline(always)]
-    fn store(&self, place: usize, word: u64) {
-        if let Some(slot) = self.at(place) {
-            // SAFETY: see `at`; an aligned word.
-            unsafe { slot.write_volatile(word) };
-        }
-    }
-
-    #[inline(always)]
-    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
-        self.at(place).map_or(0, |word| {
-            // SAFETY: see `at`; an aligned word.
-            unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, current, new).0 }
-        })
-    }
-}
-
-impl Table for Row {
-    #[inline(always)]
-    fn find(&self, leases: &Concurrent, tag: u32, tick: u32) -> usize {
-        find_lease(self.0, tag, tick, leases.limit, leases.idle) as usize
-    }
-
-    #[inline(always)]
-    fn twin(&self, leases: &Concurrent, mine: usize, tag: u32, tick: u32) -> usize {
-        twin_lease(self.0, mine as u32, tag, tick, leases.idle) as usize
-    }
-
-    #[inline(always)]
-    fn vacancy(&self, leases: &Concurrent, tag: u32, tick: u32) -> usize {
-        lease_vacancy(self.0, tag, tick, leases.limit, leases.idle) as usize
-    }
-
-    #[inline(always)]
-    fn open(&self, expire: u64, tick: u32) -> u64 {
-        open_leases(self.0, tick, expire)
-    }
-
-    #[inline(always)]
-    fn due(&self, leases: &Concurrent, now: u64, start: usize) -> usize {
-        due_lease(self.0, now, leases.idle, start as u32) as usize
-    }
-}
-
-/// The searches themselves, with the loops that [`Table`] has of them.
-pub(crate) struct Search(Row);
-
-impl Search {
-    /// A wide state that a part of the program is given; the verifier wants to see that it is there.
-    #[inline(always)]
-    pub(crate) fn of(state: *mut WideState) -> Option<Self> {
-        if state.is_null() { None } else { Some(Self(Row(state))) }
-    }
-}
-
-impl Slots for Search {
-    #[inline(always)]
-    fn load(&self, place: usize) -> u64 {
-        self.0.load(place)
-    }
-
-    #[inline(always)]
-    fn store(&self, place: usize, word: u64) {
-        self.0.store(place, word);
-    }
-
-    #[inline(always)]
-    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
-        self.0.compare_exchange(place, current, new)
-    }
-}
-
-impl Table for Search {}
-
-/// See [`Table::find`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn find_lease(state: *mut WideState, tag: u32, tick: u32, limit: u64, idle: u64) -> u64 {
-    let found = Search::of(state).map(|table| table.find(&Concurrent { limit, idle }, tag, tick));
-    found.unwrap_or(Concurrent::MOST) as u64
-}
-
-/// See [`Table::twin`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn twin_lease(state: *mut WideState, mine: u32, tag: u32, tick: u32, idle: u64) -> u64 {
-    let leases = Concurrent { limit: 0, idle };
-    let found = Search::of(state).map(|table| table.twin(&leases, mine as usize, tag, tick));
-    found.unwrap_or(Concurrent::MOST) as u64
-}
-
-/// See [`Table::vacancy`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn lease_vacancy(
-    state: *mut WideState,
-    tag: u32,
-    tick: u32,
-    limit: u64,
-    idle: u64,
-) -> u64 {
-    let found =
-        Search::of(state).map(|table| table.vacancy(&Concurrent { limit, idle }, tag, tick));
-    found.unwrap_or(Concurrent::MOST) as u64
-}
-
-/// See [`Table::open`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn open_leases(state: *mut WideState, tick: u32, expire: u64) -> u64 {
-    Search::of(state).map_or(0, |table| table.open(expire, tick))
-}
-
-/// See [`Table::due`].
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn due_lease(state: *mut WideState, now: u64, idle: u64, start: u32) -> u64 {
-    let leases = Concurrent { limit: 0, idle };
-    let found = Search::of(state).map(|table| table.due(&leases, now, start as usize));
-    found.unwrap_or(Concurrent::MOST) as u64
-}
 
 /// A bucket with its wide state.
 #[derive(Clone, Copy)]
@@ -220,7 +65,7 @@ impl Wide {
             WideKind::SlidingLog => {
                 meter.sliding_log().is_single(self.control.load(), &self.slots, now)
             }
-            WideKind::Concurrent => meter.concurrent().held(&self.slots, now) <= 1,
+            WideKind::Concurrent => meter.concurrent().held(&Calls(self.slots), now) <= 1,
         }
     }
 
@@ -234,56 +79,108 @@ impl Wide {
 }
 
 /// What becomes of the slots of an entry that changes hands: they are emptied, all bits or all but the laps of a log, or they are
-/// filled already.
+/// copied from the old table, as those of a list or of a log.
 const ZEROS: u32 = 0;
 const LAPS: u32 = 1;
-const FILLED: u32 = 2;
+const LIST: u32 = 2;
+const LOG: u32 = 3;
 
 /// Gives the wide state of an entry to the key at a place of the packet: empty, or filled with what the old table knows of that
 /// key. `old` is the number of the kind of what was there. The entry is locked, and its word is retired.
 #[inline(always)]
 pub(super) fn give_wide(entry: u32, at: u32, old: u64) {
     let how = begin_wide(entry, at, old);
-    if how == FILLED {
-        return;
-    }
-    for part in 0..(SLOTS / AT_ONCE) as u32 {
-        empty_slots(entry, part, how);
+    for part in 0..PARTS {
+        if carries() && how == LOG {
+            copy_log_slots(entry, part);
+        } else if carries() && how == LIST {
+            copy_list_slots(entry, part);
+        } else {
+            empty_slots(entry, part, how);
+        }
     }
 }
 
-/// Begins that with the control word, and with what the old table knows. Returns what becomes of the slots.
+/// Begins that with the control word. Returns what becomes of the slots.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn begin_wide(entry: u32, at: u32, old: u64) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return FILLED };
-    let Some(wide) = Wide::at(scratch.binding.epoch(), entry, Binding(0)) else { return FILLED };
-    let keyed = &scratch.keyed;
-    if carries() && keyed.recalled_wide != 0 {
-        if let Some(from) = OLD_WIDE_STATE.get_ptr_mut(keyed.recalled_wide - 1) {
-            for place in 0..SLOTS {
-                wide.slots.store(place, Row(from).load(place));
-            }
-        }
-        return FILLED;
-    }
+    let Some(scratch) = PacketScratch::get() else { return ZEROS };
+    let Some(wide) = Wide::at(scratch.binding.epoch(), entry, Binding(0)) else { return ZEROS };
     // A log goes on after a log: a CPU that writes an event for the key before at this moment writes what its slot is to hold.
     // The time of the last event stays too: no control word is ever as one before.
-    let new = keyed.kinds[at as usize & (KEYED - 1)].into();
-    match (WideKind::of(new), WideKind::of(old)) {
-        (WideKind::SlidingLog, WideKind::SlidingLog) => return LAPS,
-        (WideKind::SlidingLog, WideKind::Concurrent) | (WideKind::Concurrent, _) => {}
-    }
+    let new = WideKind::of(scratch.keyed.kinds[at as usize & (KEYED - 1)].into());
+    let (is_log, goes_on) = match (new, WideKind::of(old)) {
+        (WideKind::SlidingLog, WideKind::SlidingLog) => (true, true),
+        (WideKind::SlidingLog, WideKind::Concurrent) => (true, false),
+        (WideKind::Concurrent, _) => (false, false),
+    };
     let control = wide.control.load();
-    // Only the holder of the lock changes a retired word.
-    let _: u64 = wide.control.compare_exchange(control, 0);
-    ZEROS
+    if !goes_on {
+        // Only the holder of the lock changes a retired word.
+        let _: u64 = wide.control.compare_exchange(control, 0);
+    }
+    if carries() && scratch.keyed.recalled_wide != 0 {
+        if !is_log {
+            return LIST;
+        }
+        let recalled = scratch.keyed.recalled.word;
+        // Also a copy goes on with the numbers.
+        let to = if goes_on { control } else { recalled };
+        scratch.keyed.copied = [recalled, to];
+        scratch.keyed.recalled.word = SlidingLog::numbered(recalled, to);
+        return LOG;
+    }
+    if goes_on { LAPS } else { ZEROS }
 }
 
-/// Slots that are emptied by one call.
+/// Slots that are emptied or copied by one call. A loop over all would be verified slot by slot.
 const AT_ONCE: usize = 32;
+const PARTS: u32 = (SLOTS / AT_ONCE) as u32;
 
-/// Empties a part of the slots of an entry. A loop over all would be verified slot by slot.
+/// The slots of an entry, and those that were recalled for it.
+#[inline(always)]
+fn new_and_old(scratch: &PacketScratch, entry: u32) -> Option<[Row; 2]> {
+    let first = settings(scratch.binding.epoch())?.first_wide();
+    let new = WIDE_STATE_REF.get(0)?.get_ptr_mut(entry.wrapping_sub(first))?;
+    let old = OLD_WIDE_STATE.get_ptr_mut(scratch.keyed.recalled_wide.wrapping_sub(1))?;
+    Some([Row(new), Row(old)])
+}
+
+/// Copies a part of the slots that were recalled, of a log.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_log_slots(entry: u32, part: u32) -> u32 {
+    if carries()
+        && let Some(scratch) = PacketScratch::get()
+        && let Some([new, old]) = new_and_old(scratch, entry)
+    {
+        let [control, to] = scratch.keyed.copied;
+        let first = part as usize * AT_ONCE;
+        for place in first..first + AT_ONCE {
+            new.store(place, SlidingLog::copied(&old, control, to, place));
+        }
+    }
+    0
+}
+
+/// The same of a list.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_list_slots(entry: u32, part: u32) -> u32 {
+    if carries()
+        && let Some(scratch) = PacketScratch::get()
+        && let Some([new, old]) = new_and_old(scratch, entry)
+    {
+        let first = part as usize * AT_ONCE;
+        for place in first..first + AT_ONCE {
+            new.store(place, old.load(place));
+        }
+    }
+    0
+}
+
+/// Empties a part of the slots of an entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn empty_slots(entry: u32, part: u32, how: u32) -> u32 {

@@ -59,7 +59,8 @@ pub struct Exchanged {
     pub sources: u32,
     /// Keys of other limits that owed something.
     pub buckets: u32,
-    /// Sources and keys that owed something and found no room, or were in use by packets all the time.
+    /// Sources and keys that owed something and found no room, or were in use by packets all the time. Of layouts before 26,
+    /// also wide states of limits that no policy has.
     pub lost: u32,
     /// Maps whose values mean something else in this layout. They began empty.
     pub anew: Vec<&'static str>,
@@ -110,15 +111,15 @@ impl Old {
             Ok::<_, Error>(info.map_err(|error| object("look at a map", &error))?.max_entries())
         };
         let sizes = Sizes::by(&layout, capacity)?;
+        let has_wide = layout.wide_sets != 0 && pinned(pins, map::WIDE_STATE)?.is_some();
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),
             wide_sets: layout.wide_sets,
-            unused: 0,
+            has_wide: has_wide.into(),
             seed: StoredPolicy::of_any_layout(pins)?.held.table_seed(),
             layout,
         };
-        let has_wide = pinned(pins, map::WIDE_STATE)?.is_some();
         Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes, has_wide })
     }
 

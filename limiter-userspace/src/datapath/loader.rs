@@ -91,6 +91,14 @@ impl Loader {
         self.ask(Request { wanted: Wanted::Maps(*sizes), second }).map(drop)
     }
 
+    /// Has the map of wide states made, if there is none, in the second directory or in the first one.
+    ///
+    /// # Errors
+    /// The error of the loader, or [`Error::NoLoader`].
+    pub(crate) fn make_wide_state(&self, second: bool) -> Result<()> {
+        self.ask(Request { wanted: Wanted::WideState, second }).map(drop)
+    }
+
     fn ask(&self, request: Request) -> Result<Option<OwnedFd>> {
         let mut process = self.process();
         let socket = self.socket.as_fd();

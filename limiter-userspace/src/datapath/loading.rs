@@ -1,4 +1,4 @@
-//! What the loader of an agent does: it loads the programs that the agent asks for, one after the other.
+//! What the loader of an agent does: it makes the maps and loads the programs that the agent asks for, one after the other.
 
 use std::os::fd::BorrowedFd;
 
@@ -43,6 +43,9 @@ fn load(pins: &Pins, request: Request) -> Result<Option<Program>> {
         Wanted::Maps(sizes) => {
             sizes.check()?;
             return create_maps(&pins, &sizes).map(|()| None);
+        }
+        Wanted::WideState => {
+            return Maps::open_at(&pins)?.make_wide_state().map(|()| None);
         }
         Wanted::Program(program) => program,
     };

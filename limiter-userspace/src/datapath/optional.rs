@@ -18,7 +18,7 @@ use limiter_common::{
 
 use super::{
     bpffs::{Pins, c_path, exists},
-    layout::{OPTIONAL, Optional},
+    layout::{OPTIONAL, Optional, Shape},
     maps::Maps,
     object::{number, object, typed},
     sizes::Sizes,
@@ -74,14 +74,16 @@ impl Maps {
     /// What the system says.
     pub(super) fn make(&self, Optional { shape, reference }: &Optional) -> Result<()> {
         let name = shape.name;
+        // The kernel rounds an array up to a power of two whose maker has no `CAP_PERFMON`.
+        if let Some(loader) = self.pins.loader()
+            && name == map::WIDE_STATE
+            && self.find(name)?.is_none()
+        {
+            loader.make_wide_state(self.pins.is_second()?)?;
+        }
         let map = match self.find(name)? {
             Some(map) => map,
-            None => {
-                let map = Arc::new(shape.create(self.entries_of(name)?)?);
-                self.pins.pin(map.fd().as_fd(), &self.pins.map(name))?;
-                self.optional.borrow_mut().insert(name, Arc::clone(&map));
-                map
-            }
+            None => self.create(shape)?,
         };
         let failed = |error: &dyn std::error::Error| object(format!("use the map {name}"), error);
         let found = sys::lookup(self.raw(reference)?.fd().as_fd(), &0_u32);
@@ -91,6 +93,24 @@ impl Maps {
         }
         let mut array: ArrayOfMaps<MapData, MapData> = typed(&self.pins, reference)?;
         array.set(0, &map, 0).map_err(|error| failed(&error))
+    }
+
+    /// Makes the map of wide states, unless there is one, and lets the programs find it. The caller, or the agent that asks for
+    /// it, holds that lock.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn make_wide_state(&self) -> Result<()> {
+        let mut wide = OPTIONAL.iter().filter(|it| it.shape.name == map::WIDE_STATE);
+        wide.try_for_each(|it| self.make(it))
+    }
+
+    /// Makes and pins a map.
+    fn create(&self, shape: &Shape) -> Result<Arc<MapData>> {
+        let map = Arc::new(shape.create(self.entries_of(shape.name)?)?);
+        self.pins.pin(map.fd().as_fd(), &self.pins.map(shape.name))?;
+        self.optional.borrow_mut().insert(shape.name, Arc::clone(&map));
+        Ok(map)
     }
 
     /// The entries that a map is made with.

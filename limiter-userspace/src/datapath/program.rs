@@ -369,8 +369,7 @@ fn open(
     ] {
         let Some(from) = from else { continue };
         let path = from.pins.map(of);
-        // Of older layouts, it is a hash map; where no policy needed it, there is none.
-        if of != map::WIDE_STATE || from.tables.wide_sets != 0 && exists(&path)? {
+        if of != map::WIDE_STATE || from.tables.has_wide != 0 {
             loader.map_pin_path(name, path);
         }
     }

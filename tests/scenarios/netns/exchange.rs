@@ -12,14 +12,23 @@ use std::{
 };
 
 use aya::maps::{Array, MapData, PerCpuArray};
-use limiter_common::abi::{
-    description::Description,
-    layout::{map, program as name},
-    policy::Head,
-    state::Bucket,
-    table::Source,
+use limiter_common::{
+    abi::{
+        description::Description,
+        layout::{TALLIES, map, program as name},
+        policy::Head,
+        state::Bucket,
+        table::Source,
+    },
+    algorithm::{kind::Kind, meter::Meter},
+    policy::limit::{BucketKey, Limit},
 };
-use limiter_tests::{process::kill, program::typed, sandbox::BPFFS, traffic::Sent};
+use limiter_tests::{
+    process::kill,
+    program::{monotonic, typed},
+    sandbox::BPFFS,
+    traffic::Sent,
+};
 use limiter_userspace::datapath::{bpffs::Pins, main_program};
 use serde_json::Value;
 
@@ -275,6 +284,53 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
     let later = |at: usize| after.0[at].wrapping_sub(now.0[at]);
     assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");
     assert_eq!(after.1 - now.1, MORE);
+    let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
+    assert!(!left, "the old table is gone");
+}
+
+/// A log that keys share is found by a number of its limit, which another limit has when that is gone.
+#[test]
+fn what_keys_share_stays_with_the_limit_that_is_there() {
+    let net = Net::new();
+    let document = Document::new(
+        "limits: [{name: log, key: destination, algorithm: sliding_log, limit: 5, window: 1h}]",
+    );
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let old: Vec<_> = on_pins(&net, |pins| {
+        let open = |entry: fs::DirEntry| (entry.path(), MapData::from_pin(entry.path()).unwrap());
+        fs::read_dir(pins.maps()).unwrap().map(|entry| open(entry.unwrap())).collect()
+    });
+    net.run(&format!("attach eth0 {OTHER}"));
+    on_pins(&net, |pins| {
+        for (path, map) in old {
+            map.pin(path).unwrap();
+        }
+        let limits: Array<_, Limit> = typed(pins, map::LIMITS).unwrap();
+        let (_, limit) =
+            first(&limits, |limit: &Limit| u64::from(limit.kind) == Kind::SlidingLog.number());
+        let meters: Array<_, Meter> = typed(pins, map::METERS).unwrap();
+        let (_, meter) = first(&meters, |meter: &Meter| meter.kind == Kind::SlidingLog.number());
+        let put = |directory, limit_id| {
+            let mut buckets = in_directory(pins, directory, map::BUCKETS);
+            let number = buckets.len() - TALLIES + limit.tally;
+            let word = 1 << 56 | monotonic();
+            let bucket = Bucket { binding: 0, word, key: BucketKey::shared(limit_id) };
+            buckets.set(number, bucket, 0).unwrap();
+            let mut measures = in_directory(pins, directory, map::MEASURES);
+            measures.set(number, meter.measure(), 0).unwrap();
+        };
+        put("maps", limit.limit_id + 1_000);
+        put("maps2", limit.limit_id);
+    });
+    net.run("attach eth0 --replace");
+    on_pins(&net, |pins| {
+        let shared = |bucket: &Bucket| bucket.key.limit_id != 0;
+        let (_, bucket) = first(&typed(pins, map::BUCKETS).unwrap(), shared);
+        let limits: Array<_, Limit> = typed(pins, map::LIMITS).unwrap();
+        let (_, limit) =
+            first(&limits, |limit: &Limit| u64::from(limit.kind) == Kind::SlidingLog.number());
+        assert!(bucket.key == BucketKey::shared(limit.limit_id));
+    });
     let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
     assert!(!left, "the old table is gone");
 }

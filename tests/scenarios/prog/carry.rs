@@ -1,9 +1,10 @@
 //! What sources and keys owe, when their table is exchanged for another one.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, fs, net::IpAddr};
 
+use aya::maps::Array;
 use limiter_common::{
-    abi::table::Source,
+    abi::{layout::map, state::Bucket, table::Source},
     algorithm::rate::{Rate, SECOND},
     base::address::Address,
     packet::reason::Reason,
@@ -11,11 +12,14 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::{Frame, set_source},
-    program::{Clock, SMALL, Sizes, TestProgram, Verdict, Wide},
+    program::{Clock, SMALL, Sizes, TestProgram, Verdict, Wide, typed},
 };
-use limiter_userspace::policy::{
-    Builtin, Policy,
-    model::{Allowance, KeyPart, Limit},
+use limiter_userspace::{
+    datapath::bpffs::Pins,
+    policy::{
+        Builtin, Policy,
+        model::{Allowance, KeyPart, Limit},
+    },
 };
 
 use super::{
@@ -118,6 +122,48 @@ fn logs_that_the_policy_does_not_need_are_carried_over_too() {
         assert_eq!(exchanged.anew, Vec::<&str>::new());
         assert_eq!(wide(&program), before, "{wide_states}");
         program.close().unwrap();
+    }
+}
+
+/// Another CPU admits an event between the moments at which the control word and the slots are copied.
+#[test]
+fn a_log_that_is_charged_while_it_is_copied_goes_on() {
+    let log = Allowance::SlidingLog { limit: 5, window: MINUTE };
+    let mut program = fresh(SMALL, &policy_of([limit("log", &[KeyPart::Source], log)]));
+    assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
+    let change = |pins: &Pins| {
+        let mut buckets: Array<_, Bucket> = typed(pins, map::BUCKETS).unwrap();
+        let is_used = |number: &u32| buckets.get(number, 0).unwrap().key.limit_id != 0;
+        let number = (0..buckets.len()).find(is_used).unwrap();
+        let bucket = buckets.get(&number, 0).unwrap();
+        // The number of the next event is in the 8 highest bits.
+        let word = bucket.word - (1 << 56);
+        buckets.set(number, Bucket { word, ..bucket }, 0).unwrap();
+    };
+    program.on_pins(change).unwrap();
+    let exchanged = program.resize(&Sizes { wide_states: 1 << 12, ..SMALL }).unwrap();
+    assert_eq!((exchanged.buckets, exchanged.lost), (1, 0));
+    for turn in 1..60 {
+        program.at(NOW + turn * 2 * MINUTE).unwrap();
+        assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5, "{turn}");
+    }
+    program.check_accounts().unwrap();
+}
+
+/// A policy that needs logs may come after the programs were loaded that know the old tables. They do not know its map then.
+#[test]
+fn a_log_whose_slots_are_not_known_begins_anew() {
+    let log = Allowance::SlidingLog { limit: 5, window: MINUTE };
+    let mut program = fresh(SMALL, &policy_of([limit("log", &[KeyPart::Source], log)]));
+    let sources = || (1..99).map(|number| udp([192, 0, 2, number]));
+    for frame in sources() {
+        assert_eq!(program.run_many(&frame, 9).unwrap(), 5);
+    }
+    program.on_pins(|pins| fs::remove_file(pins.map(map::WIDE_STATE)).unwrap()).unwrap();
+    let exchanged = program.resize(&Sizes { wide_states: 1 << 12, ..SMALL }).unwrap();
+    assert_eq!(exchanged.buckets, 0);
+    for frame in sources() {
+        assert_eq!(program.run_many(&frame, 9).unwrap(), 5);
     }
 }
 

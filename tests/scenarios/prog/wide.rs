@@ -160,6 +160,30 @@ fn keys_that_find_no_room_share_a_state_until_there_is() {
     }
 }
 
+/// Connections that are closed leave the list that keys share as they leave a list of one key.
+#[test]
+fn a_closed_connection_leaves_the_list_that_keys_share() {
+    let (mut program, states) = full(ALL[1](2));
+    for number in 0..4 * states {
+        passed(&mut program, number, 1..3);
+    }
+    let untracked = table_stats(&program).untracked;
+    assert!(untracked > 0);
+    assert_eq!(passed(&mut program, 9 * states, 1..3), 0, "it is full");
+    // What has no place takes none when it ends.
+    for number in 0..4 * states {
+        for port in 1..3 {
+            let to = (0xc612_0000_u32 + number).to_be_bytes();
+            let end = Frame::tcp(A, to, port, 443, FIN | ACK);
+            program.run(&end.build()).unwrap();
+        }
+    }
+    program.at(NOW + MINUTE).unwrap();
+    let more: u32 = (0..100).map(|number| passed(&mut program, 10 * states + number, 1..3)).sum();
+    assert_eq!(more, 32, "16 times the places of one key");
+    program.check_accounts().unwrap();
+}
+
 /// A log of as many events as it has places shares one that has no more.
 #[test]
 fn what_keys_share_has_no_more_places_than_a_state() {

@@ -49,59 +49,69 @@ impl Concurrent {
     /// by none: nobody knows its age.
     #[inline(always)]
     pub(super) const fn live(slot: u64, tick: u32, expire: u64) -> bool {
-        Self::lives(slot, tick, expire) != 0
+        Self::dead(slot, tick, expire) >= 0
     }
 
-    /// 1 or 0, without a branch: the verifier follows each path through a loop that counts, and where
-    /// there is one only it does not see how much was counted.
-    #[inline(always)]
-    const fn lives(slot: u64, tick: u32, expire: u64) -> u64 {
-        !Self::dead(slot, tick, expire) as u64 >> 63
-    }
-
-    /// 1 or 0 as [`lives`](Self::lives), of the connection with this tag.
-    #[inline(always)]
-    const fn is_of(slot: u64, tag: u32, tick: u32, expire: u64) -> u64 {
-        // Negative if the tag is another one.
-        let other = -((Self::tag_of(slot) ^ tag) as i64);
-        !(Self::dead(slot, tick, expire) | other) as u64 >> 63
-    }
-
-    /// Negative if no connection holds the slot.
+    /// Negative if no connection holds the slot. It has no branch: the verifier follows each path through a loop that counts,
+    /// and where there is one only it does not see how much was counted.
     #[inline(always)]
     const fn dead(slot: u64, tick: u32, expire: u64) -> i64 {
-        let age = Self::age(slot, tick);
-        // The bit that says so becomes the distance of the half.
-        let expire = (expire >> (slot >> 27 & 32)) as u32 as i64;
-        // Negative when one of them is.
-        (age + Self::TOLERANCE) | (expire - age) | (Self::tag_of(slot) as i64 - 1)
+        // The bit that says that it closes becomes the distance of the half.
+        let range = (expire >> (slot >> 27 & 32)) as u32;
+        let since = tick.wrapping_add(Self::TOLERANCE).wrapping_sub(slot as u32);
+        (range as i64 - since as i64) | ((slot >> 34) as i64 - 1)
+    }
+
+    /// The ticks from the latest time that a slot may have to the oldest one, where it may be so many ticks old: one distance
+    /// tells both.
+    #[inline(always)]
+    const fn range(expire: i64) -> u64 {
+        (expire + Self::TOLERANCE as i64) as u32 as u64
     }
 
     /// When slots count as free, of open connections in the lower half and of closing ones in the
-    /// upper.
+    /// upper, each as a [range](Self::range).
     #[inline(always)]
     pub(super) const fn expiry(&self) -> u64 {
-        (self.times(true).expire as u64) << 32 | self.times(false).expire as u32 as u64
+        Self::range(self.times(true).expire) << 32 | Self::range(self.times(false).expire)
     }
 
-    /// When slots are free by silence alone, whatever a connection said, as [`expiry`](Self::expiry)
-    /// has it.
+    /// When slots are free by silence alone, whatever a connection said, in both halves, as [`Table::held`] takes it.
     #[inline(always)]
-    pub(super) const fn silence(&self) -> u64 {
-        let expire = self.times(false).expire as u32 as u64;
+    pub const fn silence(&self) -> u64 {
+        let expire = Self::range(self.times(false).expire);
         expire << 32 | expire
     }
 
-    /// 1 or 0, without a branch, as [`lives`](Self::lives).
+    /// Negative if the socket of the connection in this slot [is due](Self::is_due) to be looked up, without a branch.
     #[inline(always)]
-    pub(super) const fn due(&self, slot: u64, tick: u32) -> u64 {
-        // The age that is too young still: none where there was a socket, but one that a look-up has
-        // moved ahead.
-        let young = (-1_i32 as u32 as u64) << 32 | self.times(true).expire as u32 as u64;
-        // The bit that says so becomes the distance of the half.
-        let young = (young >> (slot >> 28 & 32)) as u32 as i32 as i64;
-        // One sign says both: with a branch for each, the verifier follows each turn of a search three times.
-        ((young - Self::age(slot, tick)) as u64 & slot << 31) >> 63
+    pub(super) const fn due(&self, slot: u64, tick: u32) -> i64 {
+        let (age, least) = (Self::age(slot, tick), self.times(true).expire);
+        // Where there was a socket, it is due at any age, unless a look-up has moved its time ahead.
+        let is_here = !age & (slot << 30) as i64;
+        let is_late = least - age;
+        (is_late | is_here) & (slot << 31) as i64
+    }
+
+    /// The same as [`Table::room`], given the places that are [held](Table::held).
+    #[inline(always)]
+    pub const fn free(&self, [low, high]: [u64; 2], tag: u32) -> usize {
+        if (low.count_ones() + high.count_ones()) as u64 >= self.limit {
+            return Self::MOST;
+        }
+        let [below_low, below_high] = before(self.limit);
+        first([!low & below_low, !high & below_high], self.home(tag))
+    }
+
+    /// What a connection is sought by at a tick, beyond its own [`home`](Self::home).
+    #[inline(always)]
+    const fn sought(&self, tag: u32, tick: u32) -> Sought {
+        let (expire, range) = (self.times(false).expire as u32, self.silence() as u32);
+        Sought {
+            tag: tag as u64,
+            oldest: (tick.wrapping_sub(expire) as u64) << 32,
+            range: range as u64 + 1,
+        }
     }
 
     /// The place that a connection tries first, below the limit.
@@ -175,74 +185,146 @@ impl Concurrent {
     }
 }
 
-/// Searches of a table, which the kernel half has verified by themselves. Each begins at a place that
-/// the verifier does not know: it would follow each outcome on its own otherwise.
-pub trait Table: Slots {
-    /// The place of a connection at a tick; [`Concurrent::MOST`] when it has none.
+/// A connection, as slots are compared with it: with as few instructions as can be, as the verifier counts them for each slot.
+#[derive(Clone, Copy)]
+struct Sought {
+    tag: u64,
+    /// The oldest time of a slot that is not free by silence, in the upper half.
+    oldest: u64,
+    /// Ticks from that to beyond the latest time.
+    range: u64,
+}
+
+impl Sought {
+    /// Negative if it holds the slot.
     #[inline(always)]
-    fn find(&self, leases: &Concurrent, tag: u32, tick: u32) -> usize {
-        let (home, expire) = (leases.home(tag), leases.silence());
-        for near in 0..Concurrent::MOST {
-            let place = (home + near) % Concurrent::MOST;
-            if Concurrent::is_of(self.load(place), tag, tick, expire) != 0 {
-                return place;
+    const fn is(self, slot: u64) -> i64 {
+        let (after, differs) =
+            ((slot << 32).wrapping_sub(self.oldest) >> 32, slot >> 34 ^ self.tag);
+        (after as i64 - self.range as i64) & (differs as i64 - 1)
+    }
+}
+
+/// A bit for each place of a half of a table, the lowest one for its first place.
+type Places = u64;
+
+/// Places of a half.
+const HALF: usize = Places::BITS as usize;
+
+/// The places before one, in both halves, without a branch. One beyond the last is allowed.
+#[inline(always)]
+const fn before(place: u64) -> [Places; 2] {
+    let some = (1 << (place % HALF as u64)) - 1;
+    let [half, all] = [(place >> 6 & 1).wrapping_neg(), (place >> 7).wrapping_neg()];
+    [some | half | all, some & half | all]
+}
+
+/// The first place of these from `start` on, in both halves; [`Concurrent::MOST`] when there is none.
+#[inline(always)]
+const fn first([low, high]: [Places; 2], start: usize) -> usize {
+    let [before_low, before_high] = before(start as u64 % Concurrent::MOST as u64);
+    let (from, places) = if low & !before_low != 0 {
+        (0, low & !before_low)
+    } else if high & !before_high != 0 {
+        (HALF, high & !before_high)
+    } else if low != 0 {
+        (0, low)
+    } else if high != 0 {
+        (HALF, high)
+    } else {
+        return Concurrent::MOST;
+    };
+    // Its trailing zeros, which BPF has no instruction to count.
+    from + ((places & places.wrapping_neg()) - 1).count_ones() as usize
+}
+
+/// Searches of a table. The first three go through its places, and the others call them. The kernel half has most of them
+/// verified by themselves, and has loops begin at a place that the verifier does not know: it would follow each outcome on its
+/// own otherwise.
+pub trait Table: Slots {
+    /// The first place from about `start` on, or from that on which it tries first, that the connection with this tag holds
+    /// at a tick; [`Concurrent::MOST`] when there is none.
+    #[inline(always)]
+    fn next(&self, leases: &Concurrent, start: Option<usize>, tag: u32, tick: u32) -> usize {
+        let sought = leases.sought(tag, tick);
+        let start = start.unwrap_or_else(|| leases.home(tag));
+        // Two places a turn, with one branch: where the verifier learns something of each place, it follows each turn on its
+        // own.
+        for near in 0..HALF {
+            let place = (start + 2 * near) & (Concurrent::MOST - 2);
+            let [even, odd] = self.pair(place).map(|slot| sought.is(slot));
+            if even | odd < 0 {
+                return place + (!even as u64 >> 63) as usize;
             }
         }
         Concurrent::MOST
+    }
+
+    /// The places of a half that connections hold at a tick, when slots are free so: the times of open connections in the
+    /// lower half and of closing ones in the upper.
+    #[inline(always)]
+    fn held(&self, half: usize, expire: u64, tick: u32) -> u64 {
+        let mut dead: Places = 0;
+        for place in 0..HALF {
+            let slot = self.load_of(half, place);
+            dead = dead >> 1 | Concurrent::dead(slot, tick, expire) as u64 & 1 << 63;
+        }
+        !dead
+    }
+
+    /// The places of a half whose connections [are due](Concurrent::is_due) to be looked up.
+    #[inline(always)]
+    fn due_of(&self, half: usize, leases: &Concurrent, now: u64) -> u64 {
+        let (tick, mut due): (_, Places) = (Concurrent::tick(now), 0);
+        for place in 0..HALF {
+            let slot = self.load_of(half, place);
+            due = due >> 1 | leases.due(slot, tick) as u64 & 1 << 63;
+        }
+        due
+    }
+
+    /// The slots at an even place and at the one after it.
+    #[inline(always)]
+    fn pair(&self, place: usize) -> [u64; 2] {
+        [self.load(place), self.load(place + 1)]
+    }
+
+    /// The slot at a place of a half.
+    #[inline(always)]
+    fn load_of(&self, half: usize, place: usize) -> u64 {
+        self.load(half * HALF + place)
     }
 
     /// Another place of the connection that has this one; [`Concurrent::MOST`] when there is none.
     #[inline(always)]
     fn twin(&self, leases: &Concurrent, mine: usize, tag: u32, tick: u32) -> usize {
-        let expire = leases.silence();
-        for near in 1..Concurrent::MOST {
-            let place = (mine + near) % Concurrent::MOST;
-            if Concurrent::is_of(self.load(place), tag, tick, expire) != 0 {
-                return place;
-            }
+        let found = self.next(leases, Some((mine | 1) + 1), tag, tick);
+        if found / 2 != mine / 2 {
+            return found;
         }
-        Concurrent::MOST
+        // The last of the pairs is its own one.
+        let is_beside = leases.sought(tag, tick).is(self.load(mine ^ 1)) < 0;
+        if is_beside { mine ^ 1 } else { Concurrent::MOST }
     }
 
-    /// The first free place below the limit, from the one on that the connection tries first;
-    /// [`Concurrent::MOST`] when there is none.
+    /// How many connections have a slot at this tick, when slots are free as [`held`](Self::held) says.
     #[inline(always)]
-    fn vacancy(&self, leases: &Concurrent, tag: u32, tick: u32) -> usize {
-        let (home, expire) = (leases.home(tag), leases.silence());
-        // A mask keeps the place within the table, and one branch asks for both conditions: where the
-        // verifier learns something of the limit in each turn, it follows each turn on its own.
-        for near in 0..Concurrent::MOST {
-            let place = (home + near) % Concurrent::MOST;
-            let below = (place as u64).wrapping_sub(leases.limit) >> 63;
-            if below > Concurrent::lives(self.load(place), tick, expire) {
-                return place;
-            }
-        }
-        Concurrent::MOST
+    fn open(&self, expire: u64, tick: u32) -> u64 {
+        let [low, high] = [0, 1].map(|half| self.held(half, expire, tick).count_ones());
+        (low + high).into()
+    }
+
+    /// The first free place below the limit, from the one on that the connection tries first; [`Concurrent::MOST`] when as
+    /// many connections have a slot as may, or when there is none.
+    #[inline(always)]
+    fn room(&self, leases: &Concurrent, tag: u32, tick: u32) -> usize {
+        leases.free([0, 1].map(|half| self.held(half, leases.silence(), tick)), tag)
     }
 
     /// The first place from `start` on whose connection [is due](Concurrent::is_due) to be looked up;
     /// [`Concurrent::MOST`] when there is none.
     #[inline(always)]
     fn due(&self, leases: &Concurrent, now: u64, start: usize) -> usize {
-        let tick = Concurrent::tick(now);
-        for near in 0..Concurrent::MOST {
-            let place = start.wrapping_add(near) % Concurrent::MOST;
-            if leases.due(self.load(place), tick) != 0 {
-                return place;
-            }
-        }
-        Concurrent::MOST
-    }
-
-    /// How many connections have a slot at this tick, when slots are free so: the times of open
-    /// connections in the lower half and of closing ones in the upper.
-    #[inline(always)]
-    fn open(&self, expire: u64, tick: u32) -> u64 {
-        let mut open = 0;
-        for place in 0..Concurrent::MOST {
-            open += Concurrent::lives(self.load(place), tick, expire);
-        }
-        open
+        first([0, 1].map(|half| self.due_of(half, leases, now)), start)
     }
 }

@@ -12,7 +12,7 @@ impl SlidingLog {
     pub fn refund(control: &impl Word, slots: &impl Slots, event: Event) {
         let (number, time) = (Self::number(event.0), event.0 & Self::TIME);
         let (place, charged) = (Self::place(number), Self::slot(number, time));
-        let void = Self::slot(number, 0);
+        let void = Self::slot(number, Self::VOID);
         let seen = control.load();
         if Self::number(seen) != Self::number(Self::pack(number.wrapping_add(1), 0)) {
             let _: u64 = slots.compare_exchange(place, charged, void);
@@ -48,7 +48,7 @@ impl SlidingLog {
         let Ok(event) = Self::written(slots, Self::number(seen).wrapping_sub(limit)) else {
             return 0;
         };
-        if event == 0 || self.expired(event, moment.time) {
+        if !Self::is_event(event) || self.expired(event, moment.time) {
             return 0;
         }
         // An event that is still to come counts until the last one has left the window.
@@ -75,7 +75,7 @@ impl SlidingLog {
         let mut events = 0;
         for place in 0..Self::MOST {
             let event = slots.load(place) & Self::TIME;
-            if event != 0 && !self.expired(event, moment.time) {
+            if Self::is_event(event) && !self.expired(event, moment.time) {
                 events += 1;
             }
         }

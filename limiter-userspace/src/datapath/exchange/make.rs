@@ -132,7 +132,8 @@ pub(super) struct Restored {
     pub(super) monitor: u64,
     /// Optional maps that begin empty.
     pub(super) anew: Vec<&'static str>,
-    /// Wide states of an older layout that are in the new maps; those, and sources that are blocked, that found no room there.
+    /// Wide states of an older layout that are in the new maps, and that are not: see [`Brought::All`]. To those that are not,
+    /// blocks of sources are added that found no room.
     pub(super) carried: u32,
     pub(super) lost: u32,
 }
@@ -147,19 +148,20 @@ pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<
     let monitor = word(&head, old.layout.head_monitor as usize);
     // A policy that waits to be confirmed needs the other half: the policy before, under the next epoch.
     let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
-    let mut settings = Vec::new();
+    let (mut settings, mut policies) = (Vec::new(), Vec::new());
     let (mut carried, mut lost) = (0, 0);
     for epoch in [Some(epoch), next].into_iter().flatten() {
         let tables = restore_half(old, maps, epoch, seed)?;
-        if settings.is_empty() && old.has_hash_of_wide()? {
-            match wide::bring(old, maps, &tables)? {
-                Brought::All { carried: of_them, lost: without } => {
-                    (carried, lost) = (of_them, without);
-                }
-                Brought::None => anew.push(map::WIDE_STATE),
-            }
-        }
         settings.push((epoch, maps.with_sets(tables.settings)?));
+        policies.push(tables);
+    }
+    if old.has_hash_of_wide()? {
+        match wide::bring(old, maps, &policies)? {
+            Brought::All { carried: of_them, lost: without } => {
+                (carried, lost) = (of_them, without);
+            }
+            Brought::None => anew.push(map::WIDE_STATE),
+        }
     }
     copy::<u32, Ending>(old, maps, map::ENDINGS)?;
     let head = maps.raw(map::HEAD)?.fd();

@@ -2,6 +2,9 @@
 //!
 //! Those layouts kept them in an LRU hash map: the key to a control word and slots. The new maps are not in use yet, so that
 //! they are written without a lock. A change of the old map meanwhile may be missed.
+//!
+//! The hash map does not tell which source's numbers a state goes by: those of the limit, or those of an override. So each
+//! state owes by the longest window, or silence, that a policy has for its limit, until the first packet of its key.
 
 use std::{collections::BTreeMap, os::fd::AsFd as _};
 
@@ -14,11 +17,13 @@ use limiter_common::{
         table::{Debts, Set, WAYS},
     },
     algorithm::{
-        kind::WideKind,
+        concurrent::Table as Leases,
+        kind::{Kind, WideKind},
         meter::{Measure, Meter},
         sliding_log::SlidingLog,
     },
-    policy::limit::{BucketKey, Limit},
+    base::slots::Slots,
+    policy::limit::BucketKey,
     table::set::{DebtUntil, Place},
 };
 
@@ -50,11 +55,26 @@ impl Default for Kept {
 // SAFETY: it is `repr(C)`, `Copy`, and made of words alone.
 unsafe impl Pod for Kept {}
 
+/// The slots are those of a copy: a store to them has no effect.
+impl Slots for Kept {
+    fn load(&self, place: usize) -> u64 {
+        self.slots.get(place).copied().unwrap_or(0)
+    }
+
+    fn store(&self, _: usize, _: u64) {}
+
+    fn compare_exchange(&self, place: usize, _: u64, _: u64) -> u64 {
+        self.load(place)
+    }
+}
+
+impl Leases for Kept {}
+
 /// What became of them.
 pub(super) enum Brought {
-    /// They are in the table, but for so many that owe and found no room.
+    /// They are in the table, but for so many that owe and found no room, or are of limits that no policy has.
     All { carried: u32, lost: u32 },
-    /// The map has another shape, or the policy has no such limit.
+    /// The map has another shape, or no policy has limits with wide state.
     None,
 }
 
@@ -66,8 +86,10 @@ impl Old {
     }
 }
 
-/// Writes the wide states of the hash map into the new maps, by the tables of the policy in force.
-pub(super) fn bring(old: &Old, maps: &Maps, tables: &Tables) -> Result<Brought> {
+/// Writes the wide states of the hash map into the new maps, by the tables of the policy in force, and of that which it may be
+/// reverted to.
+pub(super) fn bring(old: &Old, maps: &Maps, policies: &[Tables]) -> Result<Brought> {
+    let [in_force, ..] = policies else { return Ok(Brought::None) };
     let (Some(from), Some(to)) =
         (pinned(&old.from.pins, map::WIDE_STATE)?, maps.find(map::WIDE_STATE)?)
     else {
@@ -79,7 +101,7 @@ pub(super) fn bring(old: &Old, maps: &Maps, tables: &Tables) -> Result<Brought> 
         return Ok(Brought::None);
     }
     let failed = |error| Error::system("copy the map WIDE_STATE", error);
-    let mut table = Table::new(maps, tables)?;
+    let mut table = Table::new(maps.with_sets(in_force.settings)?, meters(policies));
     let (mut carried, mut lost) = (0, 0);
     sys::for_each(from.fd().as_fd(), |key: &BucketKey, kept: &Kept| {
         match table.insert(key, kept) {
@@ -93,10 +115,33 @@ pub(super) fn bring(old: &Old, maps: &Maps, tables: &Tables) -> Result<Brought> 
     Ok(Brought::All { carried, lost })
 }
 
+/// The meter with the longest window, or silence, of each limit with wide state, by its limit id.
+fn meters(policies: &[Tables]) -> BTreeMap<u32, Meter> {
+    let mut longest = BTreeMap::new();
+    for tables in policies {
+        for row in tables.rows.iter().filter(|row| Kind::is_wide(row.kind.into())) {
+            let column = row.override_column as usize;
+            let own = tables.profiles.iter().filter_map(|profile| profile.meters.get(column));
+            for number in own.chain([&row.meter, &row.shared_meter]) {
+                // The meter of no limit has another kind.
+                let meter = tables.meters.get(*number as usize);
+                let Some(meter) = meter.filter(|meter| meter.kind == u64::from(row.kind)) else {
+                    continue;
+                };
+                let known = longest.entry(row.limit_id).or_insert(*meter);
+                if meter.measure().span > known.measure().span {
+                    *known = *meter;
+                }
+            }
+        }
+    }
+    longest
+}
+
 /// The table as it is to be written.
-struct Table<'a> {
-    tables: &'a Tables,
+struct Table {
     settings: Settings,
+    meters: BTreeMap<u32, Meter>,
     now: u64,
     sets: BTreeMap<u32, (Set, Debts)>,
     entries: Vec<u32>,
@@ -105,37 +150,36 @@ struct Table<'a> {
     states: Vec<WideState>,
 }
 
-impl<'a> Table<'a> {
-    fn new(maps: &Maps, tables: &'a Tables) -> Result<Self> {
-        Ok(Self {
-            tables,
-            settings: maps.with_sets(tables.settings)?,
+impl Table {
+    fn new(settings: Settings, meters: BTreeMap<u32, Meter>) -> Self {
+        Self {
+            settings,
+            meters,
             now: sys::monotonic(),
             sets: BTreeMap::new(),
             entries: Vec::new(),
             buckets: Vec::new(),
             measures: Vec::new(),
             states: Vec::new(),
-        })
+        }
     }
 
-    /// The meter of a limit with wide state; `None` if the policy has no such limit.
-    fn meter(&self, limit_id: u32) -> Option<&Meter> {
-        let row: &Limit = self.tables.rows.iter().find(|row| row.limit_id == limit_id)?;
-        // Where only some sources have a meter, that of all has no kind.
-        let number = if row.meter == 0 { row.shared_meter } else { row.meter };
-        let meter = self.tables.meters.get(number as usize)?;
-        meter.is_wide().then_some(meter)
-    }
-
-    /// Inserts a state. `Some(false)` if it found no room, `None` if it owes nothing.
+    /// Inserts a state. `Some(false)` if it found no room, or is of a limit that no policy has; `None` if it owes nothing.
     fn insert(&mut self, key: &BucketKey, kept: &Kept) -> Option<bool> {
-        let measure = self.meter(key.limit_id)?.measure();
-        let word = match WideKind::of(measure.kind()) {
-            WideKind::SlidingLog => kept.control,
-            WideKind::Concurrent if kept.slots == [0; SLOTS] => 0,
+        if kept.control == 0 && kept.slots == [0; SLOTS] {
+            return None;
+        }
+        let Some(meter) = self.meters.get(&key.limit_id) else { return Some(false) };
+        let measure = meter.measure();
+        let (word, slots) = match WideKind::of(measure.kind()) {
+            WideKind::SlidingLog => {
+                // It was read word by word, while packets may have charged it.
+                let slot = |place| SlidingLog::copied(kept, kept.control, kept.control, place);
+                (kept.control, std::array::from_fn(slot))
+            }
+            WideKind::Concurrent if meter.concurrent().held(kept, self.now) == 0 => return None,
             // How long connections have their places is not known here: as long as any has from now on.
-            WideKind::Concurrent => SlidingLog::begun_at(self.now),
+            WideKind::Concurrent => (SlidingLog::begun_at(self.now), kept.slots),
         };
         if measure.owes(word, self.now) == 0 {
             return None;
@@ -154,7 +198,7 @@ impl<'a> Table<'a> {
         // The first packet binds it.
         self.buckets.push(Bucket { binding: 0, word, key: *key });
         self.measures.push(measure);
-        self.states.push(WideState { slots: kept.slots });
+        self.states.push(WideState { slots });
         Some(true)
     }
 

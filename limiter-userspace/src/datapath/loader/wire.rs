@@ -1,6 +1,6 @@
 //! What an agent and its loader say to each other, over a pair of sockets that keep messages apart.
 //!
-//! A request names one of the few programs that an agent needs, or the sizes of maps. It holds no path, no code and no layout, so
+//! A request names one of the few programs that an agent needs, the sizes of maps, or the map of wide states. It holds no path, no code and no layout, so
 //! that whoever has taken an agent over can ask for nothing else. An answer is the program, as a descriptor, or that the
 //! maps were made, or the error.
 
@@ -40,6 +40,8 @@ pub(crate) enum Wanted {
     /// The maps of an instance, which are pinned, with these sizes. The kernel adds guards to each use of an array that
     /// somebody without `CAP_PERFMON` made.
     Maps(Sizes),
+    /// The map of wide states, which is pinned, if there is none. It is asked for by who changes the policy.
+    WideState,
     /// A program.
     Program(Kind),
 }
@@ -210,6 +212,7 @@ mod tests {
         let (agent, loader) = pair();
         for wanted in [
             Wanted::Maps(Sizes::for_sources(u32::MAX)),
+            Wanted::WideState,
             Wanted::Program(Kind::Main { frags: false }),
             Wanted::Program(Kind::Carrying { frags: true }),
             Wanted::Program(Kind::Carrier),

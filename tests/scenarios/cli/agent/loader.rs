@@ -13,7 +13,7 @@ use std::{
 };
 
 use aya::maps::{MapData, ProgramArray};
-use limiter_common::abi::layout::map;
+use limiter_common::abi::layout::{TALLIES, map};
 use limiter_tests::{command, program::typed, sandbox::BPFFS};
 use limiter_userspace::datapath::{bpffs::Pins, main_program::held};
 use serde_json::json;
@@ -176,6 +176,29 @@ fn programs_of_an_agent_are_as_short_as_those_of_root() {
     agent.end();
 }
 
+/// The kernel rounds an array up to a power of two whose maker has no `CAP_PERFMON`.
+#[test]
+fn an_array_that_a_policy_needs_is_as_large_as_that_of_root() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "limits: [{name: log, key: destination, algorithm: sliding_log, limit: 5, window: 1h}]",
+    );
+    // In whole sets, with one for each tally. No other test has as many.
+    let (asked, bytes) = (5_008, (5_008 + u64::from(TALLIES)) << 10);
+    let areas = || {
+        let areas = fs::read_to_string("/proc/vmallocinfo").unwrap();
+        let sizes = areas.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok());
+        sizes.filter(|size: &u64| (bytes..bytes + (4 << 12)).contains(size)).count()
+    };
+    bench.done(&format!("attach eth0 {SMALL} --wide-states {asked}"));
+    assert_eq!(areas(), 0, "no policy needs it");
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --events none");
+    agent.expect("replaced");
+    agent.expect("applied");
+    assert_eq!(areas(), 1);
+    agent.end();
+}
+
 #[test]
 fn a_loader_ends_with_its_agent_however_that_ends() {
     let bench = Bench::new();
@@ -243,6 +266,7 @@ fn what_is_no_request_is_answered_by_an_error() {
         ask(r#"{"wanted":{"Program":"Carrier"},"second":false}"#),
         ask(r#"{"wanted":{"Program":{"Dispatcher":{"slot":1,"frags":false}}},"second":true}"#),
         ask(&made),
+        ask(r#"{"wanted":"WideState","second":true}"#),
     ] {
         assert!(answer.contains("\"exit_code\":"), "{answer}");
     }
