@@ -3,6 +3,7 @@
 use crate::{
     abi::table::WAYS,
     base::{address::Mask, seed::Seed},
+    memory::offence::Longest,
     packet::reason::Reason,
     policy::limit::{COLUMNS, INLINE, Key, LIMITS},
 };
@@ -101,6 +102,8 @@ pub struct Settings {
     pub by_rest: u64,
     /// The limits that are enforced and have a penalty, as bits.
     pub penalties: u64,
+    /// The longest times of these penalties.
+    pub longest: Longest,
     /// The limits that count new connections, as bits.
     pub connections: u64,
     /// The limits that can be charged with the packet of a [`newcomer`](crate::table::probation) later, as bits:
@@ -117,7 +120,7 @@ pub struct Settings {
     /// The first profile, which most sources have, so that it need not be looked up.
     pub default_profile: Profile,
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 24]; 3],
+    pub reserved: [[u64; 14]; 5],
 }
 
 impl Settings {
@@ -171,10 +174,8 @@ pub mod flag {
     /// Nothing is dropped by this policy, whatever [`Head::monitor`](crate::abi::policy::Head::monitor) is; what
     /// would be is counted.
     pub const MONITOR: u32 = 4;
-    /// A limit asks about destinations, for which all headers of a packet are read.
-    pub const DESTINATIONS: u32 = 8;
     /// A limit asks about what a later fragment has from its first one: protocol, ports, flags or type.
-    pub const FRAGMENTS: u32 = 16;
+    pub const FRAGMENTS: u32 = 8;
 }
 
 /// What holds for the sources of a prefix.

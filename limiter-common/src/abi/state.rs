@@ -81,8 +81,11 @@ pub struct OffenceHead {
     pub lock: u64,
     /// The tags of the lines; that of this one is 0.
     pub tags: [u16; offence::LINES as usize],
+    /// Until when no room is looked for, as all blocks of the set run, in nanoseconds; see
+    /// [`is_full`](offence::is_full).
+    pub full_until: u64,
     /// 0, so that it is as long as a record.
-    pub unused: [u64; 3],
+    pub unused: [u64; 2],
 }
 
 /// The state of a limit for one key, in one cache line. What its word is measured in is at the same place of

@@ -13,7 +13,7 @@
 
 use crate::{
     base::{address::Address, seed::Seed, siphash::SipHash, word::Word},
-    policy::penalty::{Offence, Penalty},
+    policy::penalty::Offence,
 };
 
 /// Lines of a set: one head, and the records.
@@ -52,18 +52,41 @@ impl Place {
     }
 }
 
-/// The time in nanoseconds until which a record is of use, by the penalty of the newcomer that asks for room:
-/// [`Room::NONE`] while its block runs. A time before `now` is one of a source that has rested: it is no more than a new one.
-#[inline(always)]
-pub fn useful_until<W: Word>(known: &Offence<W>, penalty: &Penalty, now: u64) -> u64 {
-    let blocked = known.blocked.load();
-    if blocked > now {
-        return Room::NONE;
+/// The longest times of all penalties of a policy, by which records of any limit are weighed against each other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// The longest [`Penalty::most`](crate::policy::penalty::Penalty::most), in nanoseconds.
+    pub most: u64,
+    /// The longest [`Penalty::rest`](crate::policy::penalty::Penalty::rest), in nanoseconds.
+    pub rest: u64,
+}
+
+impl Longest {
+    /// The time in nanoseconds until which a record is of use: [`Room::NONE`] while its block runs, which no penalty of the policy
+    /// has last longer than `most`. A time before `now` is one of a source that has rested: it is no more than a new one.
+    #[inline(always)]
+    pub fn useful_until<W: Word>(&self, known: &Offence<W>, now: u64) -> u64 {
+        let (blocked, most) = (known.blocked.load(), known.since.load().wrapping_add(self.most));
+        let blocked = if blocked < most { blocked } else { most };
+        if blocked > now {
+            return Room::NONE;
+        }
+        let rested = known.last.load().wrapping_add(self.rest);
+        // The next block is longer until then.
+        let grows = if known.blocks.load() == 0 { 0 } else { blocked.wrapping_add(self.most) };
+        if grows > rested { grows } else { rested }
     }
-    let rested = known.last.load().wrapping_add(penalty.rest());
-    // The next block is longer until then.
-    let grows = if known.blocks.load() == 0 { 0 } else { blocked.wrapping_add(penalty.most) };
-    if grows > rested { grows } else { rested }
+}
+
+/// For how long a set whose blocks all run is not searched again for room, in nanoseconds.
+pub const FULL: u64 = 1_000_000_000;
+
+/// Whether a set, which was found full until then, need not be searched.
+#[inline(always)]
+pub const fn is_full(until: u64, now: u64) -> bool {
+    // Not `until > now`: a clock that goes back does not close it for longer.
+    until.wrapping_sub(now).wrapping_sub(1) < FULL
 }
 
 /// A line with the time until which its record is of use, to 16 ns, in one word.
@@ -104,6 +127,9 @@ pub fn room(of_line: impl Fn(u32) -> Room) -> Option<Room> {
         if room.0 < found.0 {
             found = room;
         }
+        if room.until() == 0 {
+            break;
+        }
     }
     if found.0 >= Room::NONE { None } else { Some(found) }
 }
@@ -117,14 +143,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 1_000 * SECOND;
-    const PENALTY: Penalty = Penalty {
-        after: 10 * SECOND,
-        block: 60 * SECOND,
-        most: 200 * SECOND,
-        backoff: 2,
-        limit: 1,
-        unproven: 1,
-    };
+    const LONGEST: Longest = Longest { most: 200 * SECOND, rest: 10 * SECOND };
 
     #[test]
     fn all_lines_but_heads_have_keys_and_the_seed_tells_which() {
@@ -155,25 +174,51 @@ mod tests {
             let [began, last, since, blocked, blocks] =
                 [began, last, since, blocked, blocks].map(Cell::new);
             let known = Offence { began, last, since, blocked, blocks };
-            Room::new(line, useful_until(&known, &PENALTY, NOW))
+            Room::new(line, LONGEST.useful_until(&known, NOW))
         });
         found.map(|room| (room.line(), room.until()))
     }
 
     #[test]
     fn a_block_that_runs_makes_no_room_and_the_least_debt_does() {
-        let blocked =
-            state::Offence { blocked: NOW + 1, last: NOW, blocks: 1, ..state::Offence::NEW };
+        let blocked = state::Offence {
+            since: NOW - SECOND,
+            blocked: NOW + 1,
+            last: NOW,
+            blocks: 1,
+            ..state::Offence::NEW
+        };
         assert_eq!(room_among([blocked; 15]), None);
         let mut known = [blocked; 15];
         known[9] = state::Offence { blocked: NOW, ..blocked };
-        assert_eq!(room_among(known), Some((10, rounded(NOW + PENALTY.most))), "it is over");
+        assert_eq!(room_among(known), Some((10, rounded(NOW + LONGEST.most))), "it is over");
         // A source that goes on being over its limit, and one that has rested.
         known[3] = state::Offence { last: NOW - 1, ..state::Offence::NEW };
-        assert_eq!(room_among(known), Some((4, rounded(NOW - 1 + PENALTY.rest()))));
+        assert_eq!(room_among(known), Some((4, rounded(NOW - 1 + LONGEST.rest))));
         known[4] = state::Offence { last: NOW - 20, ..state::Offence::NEW };
         assert_eq!(room_among(known).map(|(line, _)| line), Some(5));
         known[14] = state::Offence::NEW;
         assert_eq!(room_among(known).map(|(line, _)| line), Some(15), "it is free");
+    }
+
+    #[test]
+    fn a_block_that_is_longer_than_any_penalty_of_the_policy_makes_room_when_those_would_be_over() {
+        let blocked = state::Offence {
+            since: NOW - LONGEST.most,
+            blocked: NOW + LONGEST.most,
+            last: NOW - LONGEST.most,
+            blocks: 1,
+            ..state::Offence::NEW
+        };
+        assert_eq!(room_among([blocked; 15]), Some((1, rounded(NOW + LONGEST.most))));
+        let later = state::Offence { since: NOW - LONGEST.most + 1, ..blocked };
+        assert_eq!(room_among([later; 15]), None);
+    }
+
+    #[test]
+    fn a_set_is_full_for_a_second_and_no_longer_if_the_clock_goes_back() {
+        let until = NOW + FULL;
+        assert!(is_full(until, NOW) && is_full(until, until - 1));
+        assert!(!is_full(until, until) && !is_full(until, NOW - 1) && !is_full(0, NOW));
     }
 }

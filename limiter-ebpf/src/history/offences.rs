@@ -17,7 +17,7 @@ use crate::{
         atomics::{MapWord, pause},
         barrier::escape,
         churn::count,
-        maps::{LIMITS, OFFENCES_REF},
+        maps::OFFENCES_REF,
         scratch::PacketScratch,
     },
     policy::active::settings,
@@ -133,32 +133,59 @@ fn lock() -> Option<MapWord> {
     Some(unsafe { MapWord::new(&raw mut (*head).lock) })
 }
 
-/// Returns the [`Room`] that a line is, by the penalty of the limit in a row. It is verified by itself, and not for each line:
-/// whoever calls it does not know which bits of the result are those of the line.
+/// Returns the [`Room`] that a line is under an epoch. It is verified by itself, and not for each line: whoever calls it does not
+/// know which bits of the result are those of the line.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn room_of(line: u32, row: u32, now: u64) -> u64 {
-    let (Some(known), Some(limit)) = (record(line), LIMITS.get(row)) else { return Room::NONE };
-    Room::new(line, offence::useful_until(&words(known), &limit.penalty, now)).0
+extern "C" fn room_of(line: u32, epoch: u32, now: u64) -> u64 {
+    let (Some(known), Some(settings)) = (record(line), settings(epoch)) else { return Room::NONE };
+    if is_free(known) {
+        return Room::new(line, 0).0;
+    }
+    Room::new(line, settings.longest.useful_until(&words(known), now)).0
+}
+
+/// Whether a record that was just looked up is nobody's.
+#[inline(always)]
+fn is_free(record: *mut OffenceRecord) -> bool {
+    // SAFETY: a map value that was just looked up; an aligned field.
+    unsafe { (&raw const (*record).key.source.family).read_volatile() == 0 }
+}
+
+/// Counts that a refusal found no record, and got none.
+#[inline(always)]
+pub(crate) fn count_unrecorded() {
+    count(table_stats::OFFENCES, |table_stats| table_stats.untracked += 1);
 }
 
 /// Makes a record for the key that was noted, which has none, in place of the one with the least debt. Returns its line, or
 /// [`NONE`] if all blocks of the set run. The lock is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn make_offence(row: u32, now: u64) -> u32 {
+pub(crate) extern "C" fn make_offence(now: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return NONE };
-    let head = scratch.offence_head;
+    let (head, epoch) = (scratch.offence_head, scratch.binding.epoch());
+    let Some(set) = record(head) else { return NONE };
+    // SAFETY: a map value that was just looked up, which is as long as a head; an aligned word, that only the holder of the
+    // lock writes.
+    let full_until = unsafe { &raw mut (*set.cast::<OffenceHead>()).full_until };
+    // SAFETY: as above.
+    if offence::is_full(unsafe { full_until.read_volatile() }, now) {
+        count_unrecorded();
+        return NONE;
+    }
     escape(scratch);
-    let Some(found) = offence::room(|line| Room(room_of(head + line, row, now))) else {
-        count(table_stats::OFFENCES, |table_stats| table_stats.untracked += 1);
+    let Some(found) = offence::room(|line| Room(room_of(head + line, epoch, now))) else {
+        // SAFETY: as above.
+        unsafe { full_until.write_volatile(now + offence::FULL) };
+        count_unrecorded();
         return NONE;
     };
     let (line, until) = (found.line(), found.until());
     let (Some(made), Some(set)) = (record(head + line), record(head)) else { return NONE };
+    let was_free = is_free(made);
     // SAFETY: map values that were just looked up; aligned fields. Only the holder of the lock writes here.
     unsafe {
-        let is_free = (&raw const (*made).key.source.family).read_volatile() == 0;
         // Before the new key, so that no CPU takes the block before for one of that.
         for word in 0..size_of::<OffenceRecord>() / size_of::<u64>() {
             made.cast::<u64>().add(word).write_volatile(0);
@@ -172,10 +199,9 @@ pub(crate) extern "C" fn make_offence(row: u32, now: u64) -> u32 {
         (&raw mut (*set).tags[line as usize]).write_volatile(scratch.offence_tag as u16);
         count(table_stats::OFFENCES, |table_stats| {
             table_stats.inserted += 1;
-            if until > now {
-                table_stats.evicted_owing += 1;
-            } else if !is_free {
-                table_stats.evicted_idle += 1;
+            if !was_free {
+                table_stats.evicted_owing += u64::from(until > now);
+                table_stats.evicted_idle += u64::from(until <= now);
             }
         });
     }

@@ -9,8 +9,8 @@ use limiter_common::{
 
 use crate::{
     history::offences::{
-        self, NONE, find_offence, is_offence, lock_offences, make_offence, place_offences,
-        unlock_offences,
+        self, NONE, count_unrecorded, find_offence, is_offence, lock_offences, make_offence,
+        place_offences, unlock_offences,
     },
     kernel::{
         atomics::MapWord,
@@ -28,6 +28,7 @@ pub(crate) extern "C" fn count_violation(row: u32, from: u64, to: u64, now: u64)
     let Some(scratch) = PacketScratch::get() else { return 0 };
     place_offences(scratch.binding.epoch());
     if lock_offences() == 0 {
+        count_unrecorded();
         return 0;
     }
     let until = count_locked(row, from, to, now);
@@ -41,7 +42,7 @@ pub(crate) extern "C" fn count_violation(row: u32, from: u64, to: u64, now: u64)
 fn count_locked(row: u32, from: u64, to: u64, now: u64) -> u64 {
     let (Some(scratch), Some(limit)) = (PacketScratch::get(), LIMITS.get(row)) else { return 0 };
     let line = match find_offence(scratch, limit.penalty.limit) {
-        NONE => make_offence(row, now),
+        NONE => make_offence(now),
         found => found,
     };
     if line == NONE {

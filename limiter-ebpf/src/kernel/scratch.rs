@@ -87,8 +87,6 @@ pub(crate) struct PacketScratch {
     pub(crate) refused_syn: RefusedSyn,
     /// How many sockets were found that keep their places, while they are looked up.
     pub(crate) in_vain: u64,
-    /// When the clock was read for it, in nanoseconds; 0 if it was not.
-    pub(crate) now: u64,
     /// 1 when all of its headers were read, otherwise 0.
     pub(crate) is_read: u64,
     /// The place of the inline limit that was looked at last, and the limits that it was not found to leave far, as bits.
@@ -279,11 +277,11 @@ impl PacketScratch {
         unsafe { (&raw const self.time).read_volatile() }
     }
 
-    /// Has it decided by the clock, which is read once, when a limit needs it: what was found by the time of a tick
+    /// Has it decided by the clock, which is read when a limit needs it: what was found by the time of a tick
     /// holds by it too, but for the nanoseconds since it was read, if another tick has begun in them.
     #[inline(always)]
     pub(crate) fn read_clock(&mut self) -> u64 {
-        let time = Time::exact(self.now());
+        let time = Time::exact(clock::now());
         *Self::hide_provenance(&mut self.time) = time;
         time.now
     }
@@ -329,15 +327,6 @@ impl PacketScratch {
             return self.time().now;
         }
         self.by_tick()
-    }
-
-    /// The time, in nanoseconds: when the clock was read for it, or now.
-    #[inline(always)]
-    pub(crate) fn now(&mut self) -> u64 {
-        match self.reread().now {
-            0 => clock::now(),
-            now => now,
-        }
     }
 
     /// The same number, which the verifier no longer knows: it would follow each of several known ones to the end.

@@ -167,7 +167,7 @@ fn comes_often(
 }
 
 /// Charges the packet to limits, all of them inline ones of its source, if it conforms to all and leaves
-/// all far from being used up: what is near a limit is decided about as what is over it, and counted there.
+/// all far from being used up. What is near a limit is decided about, and counted, by the full decision.
 #[inline(always)]
 fn charge(
     ctx: *mut xdp_md,
@@ -176,7 +176,8 @@ fn charge(
     settings: &Settings,
     limits: u64,
 ) -> bool {
-    if limits & !settings.unit != 0 {
+    // Bytes are known without headers, and what costs neither those nor 1 is no newcomer's limit.
+    if limits & !settings.newcomers != 0 {
         if scratch.is_read == 0 {
             escape(scratch);
             read_all(ctx);
@@ -224,7 +225,7 @@ fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, l
         true
     };
     let left = inline::all(settings, limits, look_at);
-    // The words are of this binding if they still are.
+    // The words are of this binding if they still are. If not, `refuse` finds that out too.
     if entry.bound() == scratch.reread().binding { left } else { u64::MAX }
 }
 
@@ -246,8 +247,10 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
         || !is_noted(entry.refused(), time.now, false)
         // The word is of this binding if it still is.
         || entry.bound() != entry.binding
-        // A slot of the cache is taken by who finds it free: to refuse by the entry takes little more.
-        || cache::of(scratch, scratch.key(), epoch, settings) != cache::Slot::Taken
+        // What the narrowest limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
+        // little more. What a wider one refuses is not remembered.
+        || entry.profile.limits & scratch.applicable & (bit - 1) == 0
+            && cache::of(scratch, scratch.key(), epoch, settings) != cache::Slot::Taken
     {
         return Verdict::OPEN;
     }

@@ -5,7 +5,6 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    abi::policy::flag,
     packet::{
         control,
         link::{self, Link, NonIp},
@@ -34,7 +33,7 @@ pub(super) fn read_plain(
     scratch: &mut PacketScratch,
     policy: &ActivePolicy,
 ) -> bool {
-    if policy.settings.flags & flag::DESTINATIONS != 0 {
+    if policy.settings.match_fields & match_field::DESTINATION != 0 {
         return false;
     }
     let read = match plain::ether_type(frame) {
@@ -55,7 +54,7 @@ fn read_plain_as<V: Version>(
     let ActivePolicy { epoch, settings, .. } = *policy;
     let (source, protocol) = plain::source::<V, _>(frame, &settings.mask)?;
     scratch.write_key(SourceKey::of(&source));
-    // Here, as little is to be hashed of IPv4.
+    // Before the limits are looked up: there is no room on the stack to keep the source. Here, as little is to be hashed of IPv4.
     scratch.place = Place::of(&source, settings.table_seed, settings.sets);
     // The compiler need not think of destinations.
     let match_fields = settings.match_fields & !match_field::DESTINATION;
@@ -96,7 +95,7 @@ pub(super) const USUAL: u32 = 3;
 pub(super) extern "C" fn read_all(ctx: *mut xdp_md) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return LINK_PROTOCOL };
     let frame = XdpFrame::of(ctx, scratch.bytes as usize);
-    scratch.is_read = 1;
+    (scratch.is_read, scratch.handshake_key) = (1, 0);
     let parsed = parse_by(
         &frame,
         &mut scratch.packet,

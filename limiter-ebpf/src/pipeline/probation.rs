@@ -9,7 +9,7 @@ use limiter_common::{
         policy::{Profile, Settings, flag, half},
         table::PROBATION_SLOTS,
     },
-    algorithm::{binding::Binding, time::Time},
+    algorithm::binding::Binding,
     packet::reason::Reason,
     policy::limit::{CostClass, Limit},
     table::probation::{HELD_OF, ProbationFacts, ProbationSlot, SetState},
@@ -98,8 +98,7 @@ extern "C" fn find_keys() -> u64 {
         return 0;
     }
     scratch.open_bill(by_key, settings.enforced);
-    scratch.now = scratch.now();
-    scratch.set_time(scratch.now);
+    scratch.set_time(clock::now());
     let scratch = scratch.reread();
     scratch.binding = Binding::new(epoch, number);
     (scratch.number, scratch.numbered) = (number, epoch);
@@ -169,11 +168,8 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     if special != 0 || !can_be {
         return None;
     }
-    // Where the clock was read, it is at hand, and a tick would mostly not do.
-    let time = match scratch.now {
-        0 => scratch::coarse_now(scratch),
-        now => Time::exact(now),
-    };
+    // Where keys were charged, the clock was read for them.
+    let time = if by_key == 0 { scratch::coarse_now(scratch) } else { scratch.time() };
     // A source that was blocked may have lost its entry, and is whatever the packet is.
     let penalties = settings.penalties & profile.limits;
     if penalties != 0 && may_be_blocked(time.now) && recall_offences(epoch, penalties) > time.now {

@@ -39,7 +39,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return Verdict::new(Reason::Contended).settle(bytes);
     };
-    (scratch.bytes, scratch.now, scratch.entry_id) = (bytes, 0, EntryId::UNKNOWN.0);
+    (scratch.bytes, scratch.entry_id) = (bytes, EntryId::UNKNOWN.0);
     scratch.is_read = 0;
     if !read_plain(&frame, scratch, &policy)
         && let Some(verdict) = read_any(ctx.ctx, &policy)
@@ -72,9 +72,7 @@ fn read_any(ctx: *mut xdp_md, policy: &ActivePolicy) -> Option<Verdict> {
             return Some(verdict);
         }
     }
-    let scratch = scratch.reread();
-    scratch.handshake_key = 0;
-    classify_packet(scratch, policy.epoch, policy.settings);
+    classify_packet(scratch.reread(), policy.epoch, policy.settings);
     // Other parts of the program wrote to it.
     let (scratch, settings) = (scratch.reread(), policy.settings);
     scratch.find_source(&settings.mask);
@@ -88,7 +86,6 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return verdict.settle(0) };
     if scratch.is_read == 0 {
         read_all(ctx);
-        scratch.reread().handshake_key = 0;
     }
     let scratch = scratch.reread();
     scratch.refusing.begin(0);

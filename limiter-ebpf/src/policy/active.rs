@@ -1,7 +1,7 @@
 //! The policy in force, as one packet sees it.
 //!
 //! **What happens before what.** The controller writes a half of the policy maps, and then stores the epoch by a release
-//! store (`datapath/sys.rs`). A packet loads the epoch once, before all else. It finds the half by an address that depends on
+//! store (`datapath/sys.rs`). Each stage that a packet comes to loads the epoch before all else, and decides anew if it is another one than before. It finds the half by an address that depends on
 //! the epoch, so it sees what was written before. The controller writes a half again after all programs that may have
 //! read an older epoch have ended (`membarrier`).
 //!
@@ -55,12 +55,6 @@ impl ActivePolicy {
     /// Not 0 when nothing is dropped, by the operator's word or by the policy's.
     #[inline(always)]
     pub(crate) fn monitors(&self) -> u64 {
-        self.monitors_or(0)
-    }
-
-    /// The same, or when one of these flags is set.
-    #[inline(always)]
-    pub(crate) fn monitors_or(&self, flags: u32) -> u64 {
-        self.switch | u64::from(self.settings.flags & (flag::MONITOR | flags))
+        self.switch | u64::from(self.settings.flags & flag::MONITOR)
     }
 }

@@ -23,7 +23,7 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use self::wire::{Kind, Request, Wanted, answered, ask, is_end};
+use self::wire::{Kind, OptionalArray, Request, Wanted, answered, ask, is_end};
 use super::sizes::Sizes;
 use crate::error::{Error, Result};
 
@@ -95,8 +95,8 @@ impl Loader {
     ///
     /// # Errors
     /// The error of the loader, or [`Error::NoLoader`].
-    pub(crate) fn make_wide_state(&self, second: bool) -> Result<()> {
-        self.ask(Request { wanted: Wanted::WideState, second }).map(drop)
+    pub(crate) fn make_array(&self, array: OptionalArray, second: bool) -> Result<()> {
+        self.ask(Request { wanted: Wanted::Array(array), second }).map(drop)
     }
 
     fn ask(&self, request: Request) -> Result<Option<OwnedFd>> {

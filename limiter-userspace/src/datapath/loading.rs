@@ -44,8 +44,8 @@ fn load(pins: &Pins, request: Request) -> Result<Option<Program>> {
             sizes.check()?;
             return create_maps(&pins, &sizes).map(|()| None);
         }
-        Wanted::WideState => {
-            return Maps::open_at(&pins)?.make_wide_state().map(|()| None);
+        Wanted::Array(array) => {
+            return Maps::open_at(&pins)?.make_array(array).map(|()| None);
         }
         Wanted::Program(program) => program,
     };

@@ -66,11 +66,21 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn is_blocked(&self, source: IpNet, now: u64) -> Result<bool> {
-        let (mut blocked, source) = (false, Address::from(source.addr()));
-        self.each_offence(|_, record| {
-            blocked |= record.key.source == source && record.offence.blocked > now;
-        })?;
-        Ok(blocked)
+        let source = Address::from(source.addr());
+        let sets = self.offence_sets()?;
+        if sets == 0 {
+            return Ok(false);
+        }
+        let head = Place::of(&source, self.settings_in_force()?.seed, sets).head;
+        for line in head + 1..head + LINES {
+            if let Some(record) = self.entry::<u32, OffenceRecord>(map::OFFENCES, &line)?
+                && record.key.source == source
+                && record.offence.blocked > now
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Forgets what the sources in a prefix did to be blocked, now or under another policy, and tells

@@ -19,6 +19,7 @@ use limiter_common::{
 use super::{
     bpffs::{Pins, c_path, exists},
     layout::{OPTIONAL, Optional, Shape},
+    loader::wire::OptionalArray,
     maps::Maps,
     object::{number, object, typed},
     sizes::Sizes,
@@ -76,10 +77,10 @@ impl Maps {
         let name = shape.name;
         // The kernel rounds an array up to a power of two whose maker has no `CAP_PERFMON`.
         if let Some(loader) = self.pins.loader()
-            && name == map::WIDE_STATE
+            && let Some(array) = OptionalArray::of(name)
             && self.find(name)?.is_none()
         {
-            loader.make_wide_state(self.pins.is_second()?)?;
+            loader.make_array(array, self.pins.is_second()?)?;
         }
         let map = match self.find(name)? {
             Some(map) => map,
@@ -95,14 +96,14 @@ impl Maps {
         array.set(0, &map, 0).map_err(|error| failed(&error))
     }
 
-    /// Makes the map of wide states, unless there is one, and lets the programs find it. The caller, or the agent that asks for
-    /// it, holds that lock.
+    /// Makes an array, unless there is one, and lets the programs find it. The caller, or the agent that asks for it, holds that
+    /// lock.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn make_wide_state(&self) -> Result<()> {
-        let mut wide = OPTIONAL.iter().filter(|it| it.shape.name == map::WIDE_STATE);
-        wide.try_for_each(|it| self.make(it))
+    pub(super) fn make_array(&self, array: OptionalArray) -> Result<()> {
+        let is_asked = |it: &&Optional| OptionalArray::of(it.shape.name) == Some(array);
+        OPTIONAL.iter().filter(is_asked).try_for_each(|it| self.make(it))
     }
 
     /// Makes and pins a map.

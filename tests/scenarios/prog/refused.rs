@@ -9,12 +9,12 @@ use limiter_common::{
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Bucket, Builtin,
-    model::{KeyPart, Limit, Penalty, Unproven},
+    model::{KeyPart, Limit, Mode, Penalty, Unproven},
 };
 
 use super::{
     NOW, counted,
-    define::{limit, policy_of},
+    define::{in_mode, limit, policy_of},
     per_second, policy, program, syn, tallies, tokens, udp,
 };
 
@@ -128,6 +128,38 @@ fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
     assert_eq!(tallies(&program), [(0, 0), (3, 9), (6, 17)]);
     assert_eq!(counted(&program, Reason::Exceed), 9 + 17);
     program.check_accounts().unwrap();
+}
+
+/// Such a refusal is not remembered: the packets are refused by the entry, or, where a narrower limit that monitors has
+/// something to say, by the full decision. Both count alike, and charge nothing.
+#[test]
+fn what_a_wider_limit_refuses_is_charged_to_no_narrower_one() {
+    pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
+    for (watched, is_over) in [(1_000, false), (3, true)] {
+        let source = [KeyPart::Source];
+        let mut program = program(&policy_of([
+            in_mode(Mode::Monitor, limit("watched", &source, tokens(watched))),
+            limit("narrow", &source, tokens(50)),
+            limit("wide", &source, tokens(5)),
+        ]));
+        exhaust(&mut program, &udp(A));
+        let words = |program: &TestProgram| program.source(&Address::v4(A)).unwrap().unwrap().words;
+        let before = words(&program);
+        for after in 0..3 {
+            program.at(NOW + 2 + (after << 22)).unwrap();
+            assert_eq!(program.run_many(&udp(A), 100).unwrap(), 0);
+        }
+        assert_eq!(words(&program), before, "{watched}");
+        assert_eq!(dropped(&program, A).0, 300);
+        let of = |name: &str| {
+            let tally = program.tally(name).unwrap();
+            [tally.conform, tally.exceed, tally.monitored].map(|it| it.packets)
+        };
+        // Of 6 packets, the bucket of 3 was over for 2; of the refused ones, each is over it too.
+        let of_watched = if is_over { [4, 0, 302] } else { [6, 0, 0] };
+        assert_eq!([of("watched"), of("narrow"), of("wide")], [of_watched, [6, 0, 0], [6, 300, 0]]);
+        program.check_accounts().unwrap();
+    }
 }
 
 #[test]

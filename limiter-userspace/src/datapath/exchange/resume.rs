@@ -119,17 +119,22 @@ fn go_on(in_use: &Pins, old: &Pins) -> Result<()> {
     finish(in_use, &from, started, clock).map(drop)
 }
 
-/// Removes the new maps if all interfaces run the main programs of the old ones and no command changed the new ones. The old
+/// Removes the new maps if all interfaces run the main programs of the old ones and no command changed the new ones, but for
+/// the monitor switch. The old
 /// ones are in use then. Returns whether that is so.
 fn undo(pins: &Pins, new: &Pins, old: &Pins) -> Result<bool> {
     let Some(_changing) = Lock::take(pins, Right::Change)? else { return Ok(false) };
     let heads = [head(new)?, head(old)?];
     // The layout is above the number of the epoch.
     let [changed, before] = heads.each_ref().map(|head| word(head, 0) as u32);
-    if changed != before || !run_by_all(old)? {
+    let (Some(of_new), Some(of_old)) = (described(new)?, described(old)?) else { return Ok(false) };
+    // A policy that was confirmed or taken back has the epoch that it had.
+    let [reverts, would_revert] = [(&heads[0], of_new), (&heads[1], of_old)]
+        .map(|(head, layout)| word(head, layout.head_revert as usize));
+    if changed != before || reverts != would_revert || !run_by_all(old)? {
         return Ok(false);
     }
-    keep_switch(new, old, &heads)?;
+    keep_switch(new, old, [of_new.head_monitor, of_old.head_monitor].map(|at| at as usize))?;
     new.clear_maps()?;
     Ok(true)
 }
@@ -154,12 +159,10 @@ fn run_by_all(pins: &Pins) -> Result<bool> {
 }
 
 /// Has the old maps say what the monitor switch of the new ones says. It takes no lock, so it may have been thrown there.
-fn keep_switch(new: &Pins, old: &Pins, heads: &[Vec<u8>; 2]) -> Result<()> {
-    let (Some(of_new), Some(of_old)) = (described(new)?, described(old)?) else { return Ok(()) };
-    let [from, to] = [of_new, of_old].map(|layout| layout.head_monitor as usize);
-    let [new_head, old_head] = heads;
-    let switch = word(new_head, from);
-    if word(old_head, to) == switch || old_head.len() < to.saturating_add(size_of::<u64>()) {
+fn keep_switch(new: &Pins, old: &Pins, [from, to]: [usize; 2]) -> Result<()> {
+    let old_head = head(old)?;
+    let switch = word(&head(new)?, from);
+    if word(&old_head, to) == switch || old_head.len() < to.saturating_add(size_of::<u64>()) {
         return Ok(());
     }
     let map = pinned(old, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;

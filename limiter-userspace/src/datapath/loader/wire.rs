@@ -1,8 +1,8 @@
 //! What an agent and its loader say to each other, over a pair of sockets that keep messages apart.
 //!
-//! A request names one of the few programs that an agent needs, the sizes of maps, or the map of wide states. It holds no path, no code and no layout, so
-//! that whoever has taken an agent over can ask for nothing else. An answer is the program, as a descriptor, or that the
-//! maps were made, or the error.
+//! A request names one of the few programs that an agent needs, the sizes of maps, or one of two arrays. It holds no path, no
+//! code and no layout, so that whoever has taken an agent over can ask for nothing else. An answer is the program, as a
+//! descriptor, or that the maps were made, or the error.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -10,6 +10,7 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
+use limiter_common::abi::layout::map;
 use rustix::{
     cmsg_space,
     io::retry_on_intr,
@@ -40,10 +41,31 @@ pub(crate) enum Wanted {
     /// The maps of an instance, which are pinned, with these sizes. The kernel adds guards to each use of an array that
     /// somebody without `CAP_PERFMON` made.
     Maps(Sizes),
-    /// The map of wide states, which is pinned, if there is none. It is asked for by who changes the policy.
-    WideState,
+    /// An array that is made when a policy first needs it, and pinned, if there is none. It is asked for by who changes the
+    /// policy.
+    Array(OptionalArray),
     /// A program.
     Program(Kind),
+}
+
+/// The arrays among the maps that are made when a policy first needs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(crate) enum OptionalArray {
+    /// [`map::WIDE_STATE`].
+    WideState,
+    /// [`map::OFFENCES`].
+    Offences,
+}
+
+impl OptionalArray {
+    /// The array of this name, if it is one of them.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            map::WIDE_STATE => Some(Self::WideState),
+            map::OFFENCES => Some(Self::Offences),
+            _ => None,
+        }
+    }
 }
 
 /// A program that an agent needs. All are of this build and go by the kernel's clock.
@@ -212,7 +234,8 @@ mod tests {
         let (agent, loader) = pair();
         for wanted in [
             Wanted::Maps(Sizes::for_sources(u32::MAX)),
-            Wanted::WideState,
+            Wanted::Array(OptionalArray::WideState),
+            Wanted::Array(OptionalArray::Offences),
             Wanted::Program(Kind::Main { frags: false }),
             Wanted::Program(Kind::Carrying { frags: true }),
             Wanted::Program(Kind::Carrier),

@@ -17,6 +17,7 @@ use limiter_common::{
     abi::policy::{Profile, Settings, flag},
     algorithm::{kind::Kind, meter::Meter},
     base::address::{Address, Mask},
+    memory::offence::Longest,
     policy::{
         control::Budgets,
         limit::{INLINE, Key, Limit as Row},
@@ -171,6 +172,9 @@ fn compile_rows(
         leasable,
         by_rest,
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
+        longest: longest(
+            (0..compiled.len()).filter(|at| rows.is_enforced(*at)).map(|at| &compiled[at]),
+        ),
         connections: set(&|at| rows.counts_connections(at)),
         newcomers: set(&|at| {
             let costs = compiled[at].costs.iter().all(|cost| *cost == 1);
@@ -181,7 +185,7 @@ fn compile_rows(
         limit_ids: [0; INLINE],
         tallies: [0; INLINE],
         default_profile: Profile::default(),
-        reserved: [[0; 24]; 3],
+        reserved: [[0; 14]; 5],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -210,7 +214,6 @@ fn compile_rows(
         (flag::PREFIXES, !profiles.prefixes.is_empty()),
         (flag::LIMITS, refuses),
         (flag::MONITOR, !enforced),
-        (flag::DESTINATIONS, settings.match_fields & match_field::DESTINATION != 0),
     ] {
         settings.flags |= if on { flag } else { 0 };
     }
@@ -225,6 +228,17 @@ fn compile_rows(
         control: policy.control_budgets(|word, slot| held.means(word, slot))?,
     };
     Ok((tables, profiles.stale))
+}
+
+/// The longest times of the penalties of these rows.
+fn longest<'a>(rows: impl Iterator<Item = &'a Row>) -> Longest {
+    rows.map(|row| row.penalty).filter(|penalty| penalty.after != 0).fold(
+        Longest::default(),
+        |Longest { most, rest }, penalty| Longest {
+            most: most.max(penalty.most),
+            rest: rest.max(penalty.rest()),
+        },
+    )
 }
 
 /// The tallies of a policy: one for each limit, for each further layer, and for a candidate.
