@@ -36,7 +36,13 @@ struct Interrupted {
 
 impl Interrupted {
     fn new() -> Self {
+        Self::after(|_| {})
+    }
+
+    /// The same where something was done before the exchange.
+    fn after(prepare: impl FnOnce(&Net)) -> Self {
         let (net, document) = attached(SMALL);
+        prepare(&net);
         let before = on_pins(&net, |pins| Program::load(pins, false, Clock::Monotonic).unwrap());
         let old = pinned_maps(&net);
         net.run(&format!("attach eth0 {OTHER}"));
@@ -263,6 +269,23 @@ fn an_exchange_is_not_undone_after_a_change() {
     let listed = interrupted.net.run("deny list").stdout;
     assert!(["198.18.0.20/32", "203.0.113.7/32"].iter().all(|it| listed.contains(it)), "{listed}");
     interrupted.assert_limited();
+}
+
+/// A policy that was confirmed there has the epoch that it had, and would be taken back in the old maps.
+#[test]
+fn an_exchange_is_not_undone_after_a_policy_was_confirmed() {
+    let next = Document::new("limits: [{name: source, key: source, rate: 2k pps, burst: 200}]");
+    let apply = next.in_place("policy apply FILE --confirm 600s");
+    let mut interrupted = Interrupted::after(|net| drop(net.run(&apply)));
+    interrupted.break_old(true);
+    interrupted.net.run("policy confirm");
+    interrupted.run_old();
+    let outcome = interrupted.net.run("attach eth0");
+    assert!(outcome.stderr.contains(INTERRUPTED), "{outcome}");
+    assert!(!outcome.stderr.contains("was undone"), "{outcome}");
+    assert!(interrupted.pinned().iter().all(|maps| *maps != 0), "both tables stay");
+    let status = interrupted.net.run("status").stdout;
+    assert!(!status.contains("confirm"), "it stays confirmed: {status}");
 }
 
 /// This version has no program that carries the state of one older layout over to another one.
