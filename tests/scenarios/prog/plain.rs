@@ -172,7 +172,7 @@ fn known(program: &TestProgram, policy: &Policy) -> Vec<String> {
 }
 
 #[test]
-fn it_says_what_is_said_of_a_packet_that_does_not_take_it() {
+fn they_are_decided_as_those_behind_a_tag() {
     pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
     let seed = seed();
     // One pair of programs has ticks, and no limit for which most packets read the clock: the time of a tick
