@@ -124,16 +124,23 @@ pub fn put(pins: &Pins, program: &mut Program, frags: bool) -> Result<()> {
 /// What the system says.
 pub(crate) fn used(pins: &Pins) -> Result<[bool; 2]> {
     let mut used = KINDS.map(|_| false);
-    for (slot, link) in pinned_links(pins)? {
-        if link.interface()?.is_none() {
-            continue;
-        }
-        let runs = runs(pins, slot, &link)?;
+    for runs in run_by_links(pins)? {
         for frags in KINDS {
             used[usize::from(frags)] |= !runs.is_dispatcher || runs.frags == frags;
         }
     }
     Ok(used)
+}
+
+/// What the links of interfaces run that are there.
+fn run_by_links(pins: &Pins) -> Result<Vec<Runs>> {
+    let mut found = Vec::new();
+    for (slot, link) in pinned_links(pins)? {
+        if link.interface()?.is_some() {
+            found.push(runs(pins, slot, &link)?);
+        }
+    }
+    Ok(found)
 }
 
 /// Takes the main programs that no link calls out of their arrays. An exchange does not load them again, and the kernel has
@@ -160,8 +167,7 @@ pub(crate) fn remove_unused(pins: &Pins) -> Result<()> {
 /// What the system says.
 pub(crate) fn is_missing(pins: &Pins, slot: u32) -> Result<bool> {
     let Some(link) = Link::open(&pins.link(slot))? else { return Ok(false) };
-    let runs = runs(pins, slot, &link)?;
-    Ok(runs.is_dispatcher && held(pins, runs.frags)?.is_none())
+    runs(pins, slot, &link)?.finds_none(pins)
 }
 
 /// The same of all links: which kinds of main programs dispatchers call and do not find.
@@ -170,12 +176,8 @@ pub(crate) fn is_missing(pins: &Pins, slot: u32) -> Result<bool> {
 /// What the system says.
 pub(crate) fn missing_kinds(pins: &Pins) -> Result<[bool; 2]> {
     let mut missing = KINDS.map(|_| false);
-    for (slot, link) in pinned_links(pins)? {
-        if link.interface()?.is_none() {
-            continue;
-        }
-        let runs = runs(pins, slot, &link)?;
-        missing[usize::from(runs.frags)] |= runs.is_dispatcher && held(pins, runs.frags)?.is_none();
+    for runs in run_by_links(pins)? {
+        missing[usize::from(runs.frags)] |= runs.finds_none(pins)?;
     }
     Ok(missing)
 }
@@ -187,6 +189,13 @@ pub(crate) struct Runs {
     pub(crate) frags: bool,
     /// Whether it is a dispatcher that calls the array of these maps.
     pub(crate) is_dispatcher: bool,
+}
+
+impl Runs {
+    /// Whether it is a dispatcher that finds no main program in the array of these maps.
+    fn finds_none(self, pins: &Pins) -> Result<bool> {
+        Ok(self.is_dispatcher && held(pins, self.frags)?.is_none())
+    }
 }
 
 /// Looks at the program of a link, which is pinned beside it. Instances of versions before dispatchers have full programs.
