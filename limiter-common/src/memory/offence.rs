@@ -99,8 +99,8 @@ impl Room {
     /// The block of the record runs. No time in nanoseconds is as high for 146 years.
     pub const NONE: u64 = 1 << 62;
 
-    #[inline(always)]
     /// That of a line with this number in the table.
+    #[inline(always)]
     pub const fn new(line: u32, until: u64) -> Self {
         Self(until & !Self::LINE | line as u64 & Self::LINE)
     }

@@ -182,7 +182,7 @@ pub(crate) extern "C" fn make_offence(now: u64) -> u32 {
         return NONE;
     };
     let (line, until) = (found.line(), found.until());
-    let (Some(made), Some(set)) = (record(head + line), record(head)) else { return NONE };
+    let Some(made) = record(head + line) else { return NONE };
     let was_free = is_free(made);
     // SAFETY: map values that were just looked up; aligned fields. Only the holder of the lock writes here.
     unsafe {

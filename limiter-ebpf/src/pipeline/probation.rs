@@ -22,7 +22,7 @@ use crate::{
     },
     kernel::{
         barrier::escape,
-        clock,
+        churn, clock,
         maps::{METERS, PROFILES},
         scratch::{self, FirstCharge, PacketScratch},
     },
@@ -32,10 +32,7 @@ use crate::{
         near::count_near,
     },
     policy::{active::ActivePolicy, profile, verdict::Verdict},
-    table::{
-        churn,
-        set::{HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
-    },
+    table::set::{HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
 };
 
 /// Admits the packet, whose source has no entry, if there is nothing to be known of that

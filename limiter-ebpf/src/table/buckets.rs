@@ -25,12 +25,12 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics::{MapWord, load_acquire},
+        churn::count,
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
         scratch::{Keyed, PacketScratch, Recalled},
     },
     policy::active,
     table::{
-        churn::count,
         debt::IDLE,
         recall::{carries, recall_bucket},
         set::{LockedSet, SetRef},

@@ -12,9 +12,11 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::{atomics::MapWord, barrier::black_box, clock, maps::SOURCES, scratch::PacketScratch},
+    kernel::{
+        atomics::MapWord, barrier::black_box, churn::count, clock, maps::SOURCES,
+        scratch::PacketScratch,
+    },
     table::{
-        churn::count,
         lookup::{EntryId, find_way},
         recall,
         set::{LockedSet, SetRef},

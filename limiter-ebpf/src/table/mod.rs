@@ -14,5 +14,3 @@ pub(crate) mod search;
 pub(crate) mod set;
 pub mod sweep;
 pub(crate) mod wide;
-
-pub(crate) use crate::kernel::churn;

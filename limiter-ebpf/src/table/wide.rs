@@ -147,20 +147,27 @@ fn new_and_old(scratch: &PacketScratch, entry: u32) -> Option<[Row; 2]> {
     Some([Row(new), Row(old)])
 }
 
-/// Copies a part of the slots that were recalled, of a log.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn copy_log_slots(entry: u32, part: u32) -> u32 {
+/// Copies a part of the slots that were recalled; `slot` gives one of them as it is to be.
+#[inline(always)]
+fn copy_slots(entry: u32, part: u32, slot: impl Fn(&Row, [u64; 2], usize) -> u64) {
     if carries()
         && let Some(scratch) = PacketScratch::get()
         && let Some([new, old]) = new_and_old(scratch, entry)
     {
-        let [control, to] = scratch.keyed.copied;
         let first = part as usize * AT_ONCE;
         for place in first..first + AT_ONCE {
-            new.store(place, SlidingLog::copied(&old, control, to, place));
+            new.store(place, slot(&old, scratch.keyed.copied, place));
         }
     }
+}
+
+/// The same of a log.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn copy_log_slots(entry: u32, part: u32) -> u32 {
+    copy_slots(entry, part, |old, [control, to], place| {
+        SlidingLog::copied(old, control, to, place)
+    });
     0
 }
 
@@ -168,15 +175,7 @@ extern "C" fn copy_log_slots(entry: u32, part: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn copy_list_slots(entry: u32, part: u32) -> u32 {
-    if carries()
-        && let Some(scratch) = PacketScratch::get()
-        && let Some([new, old]) = new_and_old(scratch, entry)
-    {
-        let first = part as usize * AT_ONCE;
-        for place in first..first + AT_ONCE {
-            new.store(place, old.load(place));
-        }
-    }
+    copy_slots(entry, part, |old, _, place| old.load(place));
     0
 }
 
