@@ -5,6 +5,7 @@ mod attach;
 mod commands;
 mod completion;
 mod confirm;
+mod crowdsec;
 mod doctor;
 mod documented;
 mod environment;

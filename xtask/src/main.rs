@@ -17,13 +17,13 @@ mod lint;
 mod outcome;
 mod packages;
 mod privilege;
-mod prometheus;
 mod setup;
 mod step;
 mod suite;
 mod toolchain;
 mod tools;
 mod touched;
+mod unpacked;
 mod vm;
 mod workspace;
 
@@ -128,7 +128,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Setup { check } => {
             let extent = if check { Extent::Report } else { Extent::Install };
             setup::setup(
-                &[Use::Build, Use::Lint, Use::Traffic, Use::Monitoring, Use::Fuzz, Use::Kernels],
+                &[Use::Build, Use::Lint, Use::Traffic, Use::Servers, Use::Fuzz, Use::Kernels],
                 extent,
             )?;
         }

@@ -5,9 +5,10 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    cargo_fuzz, child, linker, packages, prometheus,
+    cargo_fuzz, child, linker, packages,
     step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
+    unpacked::UNPACKED,
     vm::{archive, kernel::Kernel},
 };
 
@@ -26,8 +27,10 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
         missing += toolchain::provide(&toolchain, extent)?;
         missing += linker::provide(&toolchain, extent)?;
     }
-    if uses.contains(&Use::Monitoring) {
-        missing += prometheus::provide(extent)?;
+    if uses.contains(&Use::Servers) {
+        for unpacked in UNPACKED {
+            missing += unpacked.provide(extent)?;
+        }
     }
     if uses.contains(&Use::Fuzz) {
         missing += cargo_fuzz::provide(extent)?;

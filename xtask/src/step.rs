@@ -117,8 +117,8 @@ pub(crate) enum Use {
     Lint,
     /// Real packets: tests, demonstration and benchmark.
     Traffic,
-    /// Scrapes: tests of the command line.
-    Monitoring,
+    /// Prometheus and CrowdSec: tests of the command line.
+    Servers,
     /// Building and running the fuzz targets.
     Fuzz,
     /// Other kernels, and the emulator that boots them.

@@ -26,10 +26,11 @@ use crate::{
     lint,
     outcome::{Outcome, build_tests, is_in, report, run_tests, test, tests_in},
     privilege::Privilege,
-    prometheus, setup,
+    setup,
     step::{self, Extent, Use},
     toolchain::Toolchain,
     touched,
+    unpacked::{UNPACKED, Unpacked},
     vm::{Guests, kernel::Kernel},
     workspace,
 };
@@ -143,7 +144,7 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     let needs = [
         (selected(Selection::Lint), Use::Lint),
         (!privileged.is_empty(), Use::Traffic),
-        (selected(Selection::Cli), Use::Monitoring),
+        (selected(Selection::Cli), Use::Servers),
         (selected(Selection::Fuzz), Use::Fuzz),
         (selected(Selection::Vm), Use::Kernels),
     ];
@@ -330,7 +331,8 @@ struct Integration<'a> {
     toolchain: &'a Toolchain,
     depth: Depth,
     limiter: String,
-    prometheus: String,
+    /// The folders of programs that are unpacked, by their variables.
+    unpacked: Vec<(&'static str, String)>,
 }
 
 impl<'a> Integration<'a> {
@@ -341,7 +343,9 @@ impl<'a> Integration<'a> {
             text.with_context(|| format!("the path {} is not UTF-8", path.display()))
         };
         let limiter = text(workspace::binary("limiter", false)?)?;
-        Ok(Self { privilege, toolchain, depth, limiter, prometheus: text(prometheus::folder())? })
+        let folder = |unpacked: Unpacked| Ok((unpacked.variable, text(unpacked.folder())?));
+        let unpacked = UNPACKED.into_iter().map(folder).collect::<Result<_>>()?;
+        Ok(Self { privilege, toolchain, depth, limiter, unpacked })
     }
 
     fn cargo(&self) -> Command {
@@ -351,11 +355,8 @@ impl<'a> Integration<'a> {
             Ok(divisor) => divisor,
             Err(_) => self.depth.divisor().to_string(),
         };
-        let variables = [
-            (launch::BINARY, &*self.limiter),
-            (prometheus::FOLDER, &self.prometheus),
-            (DIVISOR, &divisor),
-        ];
+        let mut variables = vec![(launch::BINARY, &*self.limiter), (DIVISOR, &divisor)];
+        variables.extend(self.unpacked.iter().map(|(variable, folder)| (*variable, &**folder)));
         self.privilege.run_by_cargo(&mut cargo, &variables);
         cargo
     }

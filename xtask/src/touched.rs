@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::{child, workspace};
 
 /// The tests that a changed file needs: a prefix of its path, and a module of the target `integration`.
-const ASKED_FOR: [(&str, &str); 28] = [
+const ASKED_FOR: [(&str, &str); 29] = [
     ("docs/", "cli::documented"),
     ("README.md", "cli::documented"),
     ("limiter-ebpf/", "netns::limits"),
@@ -35,6 +35,7 @@ const ASKED_FOR: [(&str, &str); 28] = [
     ("limiter-userspace/src/watch/", "cli::watch"),
     ("monitoring/", "cli::prometheus"),
     ("packaging/", "cli::package"),
+    ("packaging/crowdsec.sh", "cli::crowdsec"),
     ("packaging/fail2ban.conf", "cli::fail2ban"),
 ];
 

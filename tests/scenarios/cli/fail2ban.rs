@@ -98,7 +98,7 @@ impl Drop for Fail2ban<'_> {
 }
 
 /// The sources on the run-time list `deny`, sorted.
-fn denied_at_run_time(entries: &Value) -> Vec<&str> {
+pub(super) fn denied_at_run_time(entries: &Value) -> Vec<&str> {
     let entries = entries.as_array().unwrap().iter();
     let mut sources: Vec<_> = entries
         .filter(|entry| entry["layer"] == "run_time" && entry["exception"] == false)

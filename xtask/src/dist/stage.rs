@@ -13,17 +13,24 @@ use super::files;
 use crate::{child, workspace};
 
 /// Files that are copied: their paths in the workspace and in the installation.
-const PLAIN: [(&str, &str); 13] = [
+const PLAIN: [(&str, &str); 20] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
     ("packaging/limiter.default", "etc/default/limiter"),
     ("packaging/policy.yaml", "etc/limiter/policy.yaml"),
     ("packaging/examples", "usr/share/doc/limiter/examples"),
+    ("packaging/crowdsec.sh", "usr/share/doc/limiter/crowdsec.sh"),
     ("packaging/fail2ban.conf", "usr/share/doc/limiter/fail2ban.conf"),
-    ("README.md", "usr/share/doc/limiter/README.md"),
-    ("docs/policy.md", "usr/share/doc/limiter/policy.md"),
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
+    ("docs/guarantees.md", "usr/share/doc/limiter/guarantees.md"),
     ("docs/json.md", "usr/share/doc/limiter/json.md"),
+    ("docs/lists.md", "usr/share/doc/limiter/lists.md"),
+    ("docs/metrics.md", "usr/share/doc/limiter/metrics.md"),
+    ("docs/operate.md", "usr/share/doc/limiter/operate.md"),
+    ("docs/policy.md", "usr/share/doc/limiter/policy.md"),
+    ("docs/sizing.md", "usr/share/doc/limiter/sizing.md"),
+    ("docs/troubleshooting.md", "usr/share/doc/limiter/troubleshooting.md"),
+    ("CHANGELOG.md", "usr/share/doc/limiter/CHANGELOG.md"),
     ("docs/runbooks", "usr/share/doc/limiter/runbooks"),
     ("LICENSE-MIT", "usr/share/doc/limiter/LICENSE-MIT"),
     ("LICENSE-APACHE", "usr/share/doc/limiter/LICENSE-APACHE"),
