@@ -15,7 +15,10 @@ pub(super) fn families(costs: &[Cost], attached: &[Attached]) -> [Family; 2] {
             "limiter_program_runs_total",
             "Packets whose cost was measured, which is while kernel.bpf_stats_enabled is 1.",
         ),
-        ("limiter_program_run_seconds_total", "Time that it took to decide about these packets."),
+        (
+            "limiter_program_run_seconds_total",
+            "Time that it took to decide about the packets in limiter_program_runs_total.",
+        ),
     ]
     .map(|(name, help)| Family::new(name, Kind::Counter, help));
     // An interface that is gone may have been replaced by one of the same name: their values are

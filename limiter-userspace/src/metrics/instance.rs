@@ -140,13 +140,19 @@ impl Default for Limits {
                 "Packets that a limit was charged with (conform), that it refused (exceed), or would have \
                  (exceed_monitor, exceed_candidate).",
             ),
-            bytes: counter("limiter_limit_bytes_total", "Bytes of the same packets."),
+            bytes: counter(
+                "limiter_limit_bytes_total",
+                "Bytes of the packets in limiter_limit_packets_total.",
+            ),
             near_packets: counter(
                 "limiter_limit_near_packets_total",
                 "Packets that a limit was charged with (conform) and that left it near: at most a fifth of what \
                  it admits at once was left.",
             ),
-            near_bytes: counter("limiter_limit_near_bytes_total", "Bytes of the same packets."),
+            near_bytes: counter(
+                "limiter_limit_near_bytes_total",
+                "Bytes of the packets in limiter_limit_near_packets_total.",
+            ),
             info: gauge("limiter_limit_info", "1 for each layer of each limit."),
             rate: gauge(
                 "limiter_limit_rate",
@@ -227,7 +233,8 @@ fn notices(maps: &Maps) -> Result<[Family; 3]> {
     let mut left_out = Family::new(
         "limiter_source_events_left_out_total",
         Kind::Counter,
-        "Those that no agent was told of: there were too many at once, or no agent read the earlier ones.",
+        "Events of limiter_source_events_total that no agent was told of: there were too many at once, or no agent read the \
+         earlier ones.",
     );
     let event_stats = maps.event_stats()?;
     for (name, kind) in

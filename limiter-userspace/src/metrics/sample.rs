@@ -140,9 +140,9 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         capacity,
         sampled,
         owing,
-        gauge("limiter_table_sets", "Sets of 16 that the entries of sources are in.")
+        gauge("limiter_table_sets", "Sets of the source table, of 16 entries each.")
             .with([], Whole(sample.occupancy.sets)),
-        gauge("limiter_table_full_sets", "Sets of these without a free entry.")
+        gauge("limiter_table_full_sets", "Sets of the source table without a free entry.")
             .with([], Whole(sample.occupancy.full_sets)),
         gauge(
             "limiter_newcomers",

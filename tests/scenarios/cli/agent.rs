@@ -97,7 +97,7 @@ impl Agent {
 
     /// Returns the next event.
     #[track_caller]
-    fn next(&self) -> Value {
+    pub(super) fn next(&self) -> Value {
         self.next_within(PATIENCE)
     }
 

@@ -1,13 +1,15 @@
-//! Runs every command in the README, the runbooks and the manual pages as it is shown.
+//! Runs every command in the README, the pages of `docs` and the manual pages as it is shown.
 
 mod form;
+mod links;
+mod metrics;
 mod output;
 
 use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
 };
 
@@ -117,48 +119,79 @@ impl Shown {
     }
 }
 
-fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap()
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The policy in the README, without its first line.
+/// A page, by its path in the workspace.
+fn page(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// The paths of the README, the pages of `docs` and the runbooks.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    for folder in ["docs", "docs/runbooks"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") {
+                pages.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    pages
+}
+
+/// The documents that a page shows.
+fn documents(page: &str) -> Vec<String> {
+    let blocks = page.split("\n```yaml\n").skip(1);
+    blocks.map(|block| block.split_once("```").unwrap().0.to_owned()).collect()
+}
+
+/// The first policy of the page about policies, without its version.
 fn policy() -> String {
-    let readme = readme();
-    let (_, document) = readme.split_once("\n    version: 1\n").unwrap();
-    let lines = document.lines().take_while(|line| line.starts_with("    "));
-    lines.map(|line| format!("{}\n", &line[4..])).collect()
+    let first = documents(&page("docs/policy.md")).swap_remove(0);
+    first.strip_prefix("version: 1\n").unwrap().to_owned()
 }
 
-/// The command on a line of the README; `None` if there is none.
+/// The command on a line of a page; `None` if there is none.
 fn command(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("    ")?;
+    let line = line.strip_prefix("    ")?.trim_start();
     let is_command = line.starts_with("limiter ") || line.starts_with("sudo limiter ");
     is_command.then(|| line.split('#').next().unwrap().trim())
 }
 
-/// The text of all runbooks.
-fn runbooks() -> String {
-    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/runbooks");
-    let pages = fs::read_dir(pages).unwrap();
-    pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap()).collect()
+#[test]
+fn pages_show_commands_that_work() {
+    let shown = Shown::new();
+    let pages: Vec<String> = pages().iter().map(|path| page(path)).collect();
+    let lines: BTreeSet<&str> =
+        pages.iter().flat_map(|page| page.lines()).filter_map(command).collect();
+    assert!(lines.len() > 30, "{lines:?}");
+    for line in lines {
+        shown.run(line);
+    }
 }
 
 #[test]
-fn the_readme_and_the_runbooks_show_commands_that_work() {
-    let shown = Shown::new();
-    let readme = readme();
-    let lines: Vec<&str> = readme.lines().filter_map(command).collect();
-    assert!(lines.len() > 20, "{lines:?}");
-    for line in &lines {
-        shown.run(line);
+fn pages_show_documents_that_are_right() {
+    let bench = Bench::new();
+    let mut checked = 0;
+    for path in pages() {
+        for text in documents(&page(&path)) {
+            let document = Document::new(text.strip_prefix("version: 1\n").unwrap());
+            for set in ["blocked.txt", "drop.txt"] {
+                fs::write(document.path().with_file_name(set), "192.0.2.0/28\n").unwrap();
+            }
+            let outcome = bench
+                .run(&format!("policy check {}", document.path().display()))
+                .outcome()
+                .unwrap();
+            assert_eq!(outcome.code, 0, "{path}: {outcome}\n{text}");
+            checked += 1;
+        }
     }
-    let runbooks = runbooks();
-    let others: BTreeSet<&str> =
-        runbooks.lines().filter_map(command).filter(|line| !lines.contains(line)).collect();
-    assert!(others.len() > 5, "{others:?}");
-    for line in others {
-        shown.run(line);
-    }
+    assert!(checked >= 5, "{checked}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The output that the README shows, in sections whose commands follow each other.
+//! The output that pages show, in sections whose commands follow each other.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use limiter_tests::{
     traffic::{Sender, send_together},
 };
 
-use super::{SMALL, Shown, command, form::form, readme};
+use super::{SMALL, Shown, command, form::form, page};
 
-/// The commands of a section of the README, each with the output that is shown.
-fn examples(section: &str) -> Vec<(String, String)> {
-    let readme = readme();
-    let (_, section) = readme.split_once(&format!("\n## {section}\n")).unwrap();
+/// The commands of a section of a page, each with the output that is shown.
+fn examples(path: &str, section: &str) -> Vec<(String, String)> {
+    let page = page(path);
+    let (_, section) = page.split_once(&format!("\n## {section}\n")).unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let mut examples: Vec<(String, String)> = Vec::new();
     let mut is_output = false;
@@ -59,11 +59,10 @@ impl Shown {
     }
 }
 
-#[test]
-fn the_readme_shows_what_commands_print() {
+/// Runs the commands of a section, and compares each output that is shown. Returns how many were.
+fn compare_all(shown: &Shown, path: &str, section: &str) -> usize {
     let mut compared = 0;
-    let mut shown = Shown::new();
-    for (line, output) in examples("Use it") {
+    for (line, output) in examples(path, section) {
         if line.contains(" watch") {
             continue;
         }
@@ -71,20 +70,21 @@ fn the_readme_shows_what_commands_print() {
             shown.flood();
         }
         if output.is_empty() {
-            shown.bench.done(&shown.arguments(&line));
+            shown.run(&line);
         } else {
             shown.compare(&line, &output);
             compared += 1;
         }
     }
-    shown = Shown::new();
+    compared
+}
+
+#[test]
+fn pages_show_what_commands_print() {
+    assert_eq!(compare_all(&Shown::new(), "README.md", "Quickstart"), 3);
+    let shown = Shown::new();
+    assert_eq!(compare_all(&shown, "docs/operate.md", "Attach and limit"), 5);
     shown.bench.done(&format!("attach eth0 {SMALL}"));
     shown.bench.done(&shown.arguments("limiter policy apply policy.yaml"));
-    for (line, output) in examples("Policies") {
-        if !output.is_empty() {
-            shown.compare(&line, &output);
-            compared += 1;
-        }
-    }
-    assert_eq!(compared, 6);
+    assert_eq!(compare_all(&shown, "docs/operate.md", "Ask, and change nothing"), 1);
 }

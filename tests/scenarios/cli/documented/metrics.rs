@@ -1,0 +1,74 @@
+//! The page about metrics has what the code prints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limiter_common::packet::reason::Reason;
+
+use super::page;
+use crate::cli::{
+    Bench, Document,
+    agent::{Agent, REQUEST, ask},
+};
+
+/// The rows of the table below a heading of the page, without its head.
+fn rows(heading: &str) -> Vec<String> {
+    let page = page("docs/metrics.md");
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let lines = section.lines().skip_while(|line| !line.starts_with("|---"));
+    lines.skip(1).take_while(|line| line.starts_with('|')).map(str::to_owned).collect()
+}
+
+/// The metrics of a scrape as rows of a table: name, type, names of labels, meaning.
+fn table(scrape: &str) -> Vec<String> {
+    let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for sample in scrape.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, rest)) = sample.split_once('{') else { continue };
+        let names = rest.split("=\"").filter_map(|part| part.rsplit(['"', ',', '{']).next());
+        let names = names.filter(|name| !name.is_empty() && !name.starts_with('}'));
+        labels.entry(name).or_default().extend(names);
+    }
+    let kinds: BTreeMap<&str, &str> =
+        scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    let helps = scrape.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let mut rows: Vec<String> = helps
+        .map(|(name, help)| {
+            let of = labels.get(name).into_iter().flatten().map(|label| format!("`{label}`"));
+            let of = of.collect::<Vec<_>>().join(", ");
+            format!("| `{name}` | {} | {of} | {help} |", kinds[name])
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+#[test]
+fn the_page_has_every_metric_with_its_labels() {
+    let bench = Bench::new();
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let document = Document::new(
+        "limits: [{name: source, key: source, rate: 10/s, burst: 5, penalty: {after: 1s, block: 1m}},\
+         {name: all, key: all, rate: 10/s}]",
+    );
+    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --listen 127.0.0.1:9180");
+    // The order of its first events is not fixed.
+    while agent.next()["event"] != "unchanged" {}
+    let scrape = ask(&bench, REQUEST);
+    let (_, scrape) = scrape.split_once("\r\n\r\n").unwrap();
+    let (printed, shown) = (table(scrape), rows("All of them"));
+    let lacking: Vec<_> = printed.iter().filter(|row| !shown.contains(row)).collect();
+    let stale: Vec<_> = shown.iter().filter(|row| !printed.contains(row)).collect();
+    assert!(
+        lacking.is_empty() && stale.is_empty() && shown.is_sorted(),
+        "docs/metrics.md lacks {lacking:#?}, and has {stale:#?}; the table is:\n{}",
+        printed.join("\n")
+    );
+}
+
+#[test]
+fn the_page_has_every_reason() {
+    let shown: Vec<String> = rows("Reasons")
+        .iter()
+        .map(|row| row.split('|').nth(1).unwrap().trim().trim_matches('`').to_owned())
+        .collect();
+    assert_eq!(shown, Reason::ALL.map(Reason::name));
+}
