@@ -106,7 +106,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Make a Debian package and an archive, in `target/dist`
+    /// Make a Debian package, an RPM, an archive and their checksums, in `target/dist`
     Dist(dist::Dist),
     /// Check that this process may load and run BPF programs and make namespaces
     #[command(hide = true)]
@@ -128,7 +128,15 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Setup { check } => {
             let extent = if check { Extent::Report } else { Extent::Install };
             setup::setup(
-                &[Use::Build, Use::Lint, Use::Traffic, Use::Servers, Use::Fuzz, Use::Kernels],
+                &[
+                    Use::Build,
+                    Use::Lint,
+                    Use::Traffic,
+                    Use::Dist,
+                    Use::Servers,
+                    Use::Fuzz,
+                    Use::Kernels,
+                ],
                 extent,
             )?;
         }

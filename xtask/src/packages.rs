@@ -88,6 +88,20 @@ const PACKAGES: &[Package] = &[
         why: "checks the manual pages",
     },
     Package {
+        name: "rpm",
+        used_by: Use::Dist,
+        distro_toolchain: false,
+        program: Some("rpmbuild"),
+        why: "makes the RPM",
+    },
+    Package {
+        name: "lintian",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("lintian"),
+        why: "checks the Debian package",
+    },
+    Package {
         name: "fail2ban",
         used_by: Use::Traffic,
         distro_toolchain: false,

@@ -117,6 +117,8 @@ pub(crate) enum Use {
     Lint,
     /// Real packets: tests, demonstration and benchmark.
     Traffic,
+    /// Packages: releases, and tests of them.
+    Dist,
     /// Prometheus and CrowdSec: tests of the command line.
     Servers,
     /// Building and running the fuzz targets.

@@ -144,6 +144,7 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     let needs = [
         (selected(Selection::Lint), Use::Lint),
         (!privileged.is_empty(), Use::Traffic),
+        (!privileged.is_empty(), Use::Dist),
         (selected(Selection::Cli), Use::Servers),
         (selected(Selection::Fuzz), Use::Fuzz),
         (selected(Selection::Vm), Use::Kernels),

@@ -88,15 +88,27 @@ fn the_unit_is_as_closed_as_it_says() {
 #[test]
 fn packages_are_the_same_byte_for_byte() {
     let packages = [Packages::make(&["1.0.0"]), Packages::make(&["1.0.0"])];
-    for name in ["limiter_1.0.0_amd64.deb", "limiter-1.0.0-x86_64.tar.gz"] {
+    for name in [
+        "limiter_1.0.0_amd64.deb",
+        "limiter-1.0.0-1.x86_64.rpm",
+        "limiter-1.0.0-x86_64.tar.gz",
+        "SHA256SUMS",
+    ] {
         let [first, second] =
             packages.each_ref().map(|packages| fs::read(packages.folder.join(name)).unwrap());
         assert!(first == second, "{name}");
     }
     let archive = packages[0].folder.join("limiter-1.0.0-x86_64.tar.gz");
     let listing = told(Command::new("tar").arg("tzf").arg(archive));
-    let mut package = Command::new("dpkg-deb");
-    let package = told(package.arg("-c").arg(packages[0].folder.join("limiter_1.0.0_amd64.deb")));
+    let deb = packages[0].folder.join("limiter_1.0.0_amd64.deb");
+    let package = told(Command::new("dpkg-deb").arg("-c").arg(&deb));
+    let mut rpm = Command::new("rpm");
+    rpm.args(["--query", "--list", "--package"]);
+    let rpm = told(rpm.arg(packages[0].folder.join("limiter-1.0.0-1.x86_64.rpm")));
+    let mut check = Command::new("sha256sum");
+    let checked = told(check.args(["--check", "SHA256SUMS"]).current_dir(&packages[0].folder));
+    assert_eq!(checked.matches(": OK\n").count(), 3, "{checked}");
+    told(Command::new("lintian").args(["--fail-on", "error"]).arg(&deb));
     for file in [
         "/usr/sbin/limiter\n",
         "/etc/limiter/policy.yaml\n",
@@ -109,12 +121,13 @@ fn packages_are_the_same_byte_for_byte() {
         "/usr/share/zsh/vendor-completions/_limiter\n",
         "/usr/share/fish/vendor_completions.d/limiter.fish\n",
         "/usr/share/doc/limiter/examples/web-edge.yaml\n",
+        "/usr/share/doc/limiter/crowdsec.sh\n",
         "/usr/share/doc/limiter/fail2ban.conf\n",
         "/usr/share/doc/limiter/runbooks/LimiterMostDropped.md\n",
         "/usr/share/limiter/monitoring/limiter.rules.yaml\n",
         "/usr/share/limiter/policy.schema.json\n",
     ] {
-        assert!(listing.contains(file) && package.contains(file), "{file}");
+        assert!(listing.contains(file) && package.contains(file) && rpm.contains(file), "{file}");
     }
 }
 

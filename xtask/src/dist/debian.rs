@@ -11,12 +11,13 @@ use anyhow::{Context as _, Result};
 use super::{files, stage::Stage};
 use crate::{child, workspace};
 
-/// The scripts that dpkg runs.
-const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+/// The scripts that dpkg runs. RPM runs the same.
+pub(super) const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Packs the files into a package without dependencies. The same files give the same package, byte for byte.
 pub(super) fn pack(stage: &Stage, output: &Path, version: &str, time: u64) -> Result<PathBuf> {
     stage.write("usr/share/doc/limiter/copyright", copyright()?.as_bytes(), 0o644)?;
+    write_changelog(stage, version, time)?;
     // Debian has this licence in /usr/share/common-licenses.
     let apache = stage.root().join("usr/share/doc/limiter/LICENSE-APACHE");
     fs::remove_file(&apache).with_context(|| format!("cannot remove {}", apache.display()))?;
@@ -60,7 +61,28 @@ fn copyright() -> Result<String> {
     Ok(source("copyright")?.replace("@MIT@", &lines.join("\n")))
 }
 
-fn source(name: &str) -> Result<String> {
+/// Writes the changelog that Debian asks for, which names the version and the page with the changes.
+fn write_changelog(stage: &Stage, version: &str, time: u64) -> Result<()> {
+    let mut date = Command::new("date");
+    let date = child::query(date.args(["--utc", "--rfc-email", &format!("--date=@{time}")]))
+        .context("cannot run date (Debian package coreutils)")?;
+    let control = source("control")?;
+    let maintainer = control.lines().find_map(|line| line.strip_prefix("Maintainer: "));
+    let maintainer = maintainer.context("the control file names no maintainer")?;
+    let text = format!(
+        "limiter ({version}) unstable; urgency=medium\n\n  \
+         * What changed is in /usr/share/doc/limiter/CHANGELOG.md.gz.\n\n \
+         -- {maintainer}  {date}\n"
+    );
+    stage.write("usr/share/doc/limiter/changelog", text.as_bytes(), 0o644)?;
+    for name in ["changelog", "CHANGELOG.md"] {
+        let file = stage.root().join("usr/share/doc/limiter").join(name);
+        child::run(Command::new("gzip").arg("-9n").arg(file))?;
+    }
+    Ok(())
+}
+
+pub(super) fn source(name: &str) -> Result<String> {
     let path = workspace::root().join("packaging/debian").join(name);
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }

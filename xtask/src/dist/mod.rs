@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: a Debian package and an archive with the same files.
+//! `cargo xtask dist`: a Debian package, an RPM and an archive with the same files, and their checksums.
 
 mod archive;
 mod debian;
 mod elf;
+mod rpm;
 mod stage;
 
 use std::{
@@ -49,17 +50,24 @@ impl Dist {
         let output = self.output.unwrap_or_else(|| workspace::root().join("target/dist"));
         let time = time()?;
         let stage = Stage::make(&output.join("files"), &binary)?;
-        let archive = archive::pack(&stage, &output, &version, time)?;
-        let package = debian::pack(&stage, &output, &version, time)?;
+        let packages = [
+            archive::pack(&stage, &output, &version, time)?,
+            rpm::pack(&stage, &output, &version, time)?,
+            // Last: it changes what is staged.
+            debian::pack(&stage, &output, &version, time)?,
+        ];
         stage.remove()?;
-        println!("{}\n{}", archive.display(), package.display());
+        let sums = checksums(&output, &packages)?;
+        for file in packages.iter().chain([&sums]) {
+            println!("{}", file.display());
+        }
         Ok(())
     }
 }
 
 /// Builds the binary statically, so that it needs no library of the machine that it runs on.
 fn build() -> Result<PathBuf> {
-    let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
+    let toolchain = setup::setup(&[Use::Build, Use::Dist], Extent::Install)?;
     step::heading("build");
     let root = workspace::root().to_str().context("the path of the workspace is not UTF-8")?;
     let mut cargo = toolchain.cargo();
@@ -72,13 +80,24 @@ fn build() -> Result<PathBuf> {
         flags.push_str(&format!(" --remap-path-prefix={home}=cargo"));
     }
     cargo.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags);
-    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     child::run(&mut cargo)?;
     let binary = workspace::target()?.join(TARGET).join("release/limiter");
     if !elf::is_static(&binary)? {
         bail!("{} is not linked statically", binary.display());
     }
     Ok(binary)
+}
+
+/// Writes the checksums of the packages, in the form that `sha256sum --check` reads.
+fn checksums(output: &Path, packages: &[PathBuf]) -> Result<PathBuf> {
+    let names = packages.iter().filter_map(|package| package.file_name());
+    let mut sums = Command::new("sha256sum");
+    let sums = child::query(sums.args(names).current_dir(output))
+        .context("cannot run sha256sum (Debian package coreutils)")?;
+    let file = output.join("SHA256SUMS");
+    std::fs::write(&file, format!("{sums}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
 }
 
 /// The folder where cargo keeps the sources of crates.

@@ -60,6 +60,7 @@ impl Stage {
         }
         let stage = Self { root: root.to_owned() };
         stage.copy(binary, "usr/sbin/limiter", 0o755)?;
+        child::run(Command::new("strip").arg(stage.root.join("usr/sbin/limiter")))?;
         let has_monitoring = workspace::root().join(MONITORING.0).is_dir();
         for (from, to) in PLAIN.into_iter().chain(has_monitoring.then_some(MONITORING)) {
             let from = workspace::root().join(from);
