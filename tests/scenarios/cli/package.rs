@@ -197,6 +197,12 @@ fn every_command_has_a_page_that_is_well_formed() {
         let said = told(groff.args(["-ww", "-b", "-man", "-Tutf8", "-z"]).arg(&file));
         assert_eq!(said, "", "{}", file.display());
     }
+    let attach = pages.folder.join("limiter-attach.8");
+    let mut groff = Command::new("groff");
+    // On one line, without overstrikes.
+    groff.args(["-man", "-Tascii", "-P-cbou", "-rLL=999n"]);
+    let shown = told(groff.arg(attach));
+    assert!(shown.contains("[--policy FILE] [--policy-if-new FILE]"), "{shown}");
     let policy = fs::read_to_string(pages.folder.join("limiter-policy.5")).unwrap();
     for key in ["limits[].match.ports", "tenants.NAME.cidrs", "allow[].until"] {
         let key = key.replace('-', "\\-");

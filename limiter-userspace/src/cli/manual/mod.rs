@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use clap_mangen::{
     Man as Page,
-    roff::{Roff, bold, roman},
+    roff::{Inline, Roff, bold, italic, roman},
 };
 use serde_json::json;
 
@@ -107,7 +107,7 @@ impl Man {
 fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Result<()> {
     page.render_title(to)?;
     page.render_name_section(to)?;
-    page.render_synopsis_section(to)?;
+    synopsis(command).to_writer(to)?;
     page.render_description_section(to)?;
     page.render_options_section(to)?;
     if command.get_subcommands().any(|it| !it.is_hide_set()) {
@@ -139,6 +139,67 @@ fn render(page: &Page, command: &clap::Command, to: &mut dyn Write) -> io::Resul
     let others = if is_root { "limiter-policy(5)" } else { "limiter(8), limiter-policy(5)" };
     roff.text([roman(others)]);
     roff.to_writer(to)
+}
+
+/// The section with the arguments of a command and their values: its own first, then those of every command.
+fn synopsis(command: &clap::Command) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    let mut words = vec![bold(name)];
+    let (global, own): (Vec<_>, Vec<_>) =
+        command.get_opts().filter(|it| !it.is_hide_set()).partition(|it| it.is_global_set());
+    let flags = command.get_arguments().filter(|it| is_flag(it) && !it.is_hide_set());
+    let (global_flags, own_flags): (Vec<_>, Vec<_>) = flags
+        .partition(|it| it.is_global_set() || ["help", "version"].contains(&it.get_id().as_str()));
+    for option in own.into_iter().chain(own_flags) {
+        words.extend(written(option));
+    }
+    for argument in command.get_positionals().filter(|it| !it.is_hide_set()) {
+        words.extend(written(argument));
+    }
+    if command.get_subcommands().any(|it| !it.is_hide_set()) {
+        words.extend([roman(" "), italic("COMMAND")]);
+    }
+    for option in global.into_iter().chain(global_flags) {
+        words.extend(written(option));
+    }
+    roff.text(words);
+    roff
+}
+
+fn is_flag(argument: &clap::Arg) -> bool {
+    !argument.is_positional() && !argument.get_action().takes_values()
+}
+
+/// An argument as it is written: in brackets if it may be left out, with the names of its values.
+fn written(argument: &clap::Arg) -> Vec<Inline> {
+    let mut parts = Vec::new();
+    if let Some(long) = argument.get_long() {
+        parts.push(bold(format!("--{long}")));
+    } else if let Some(short) = argument.get_short() {
+        parts.push(bold(format!("-{short}")));
+    }
+    if argument.get_action().takes_values() {
+        let id = argument.get_id().as_str().to_uppercase();
+        let names = argument.get_value_names().unwrap_or_default();
+        let names: Vec<&str> = names.iter().map(clap::builder::Str::as_str).collect();
+        for name in if names.is_empty() { vec![&*id] } else { names } {
+            if !parts.is_empty() {
+                parts.push(roman(" "));
+            }
+            parts.push(italic(name));
+        }
+        let is_repeated = matches!(argument.get_action(), clap::ArgAction::Append)
+            || argument.get_num_args().is_some_and(|number| number.max_values() > 1);
+        if is_repeated {
+            parts.push(roman("..."));
+        }
+    }
+    let (open, close) = if argument.is_required_set() { (" ", "") } else { (" [", "]") };
+    parts.insert(0, roman(open));
+    parts.push(roman(close));
+    parts
 }
 
 /// Adds paragraphs, which empty lines separate.

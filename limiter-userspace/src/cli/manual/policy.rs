@@ -8,7 +8,7 @@ use std::{
 use clap_mangen::roff::{Roff, bold, roman};
 use serde_json::Value;
 
-use super::{SOURCE, paragraphs};
+use super::{SOURCE, definitions, paragraphs};
 use crate::policy::document::schema;
 
 /// The file name of the page.
@@ -21,6 +21,58 @@ list, NAME a name of your choice. A key that is marked with * is required.
 limiter policy check FILE reports all that is wrong with a document, and limiter policy schema prints these \
 keys as a JSON Schema for editors. How keys work together is in /usr/share/doc/limiter/policy.md.";
 
+/// How amounts are written.
+const UNITS: [(&str, &str); 5] = [
+    (
+        "rate",
+        "A number for a time: 50/s, 5/min, 100/h, 1000/d, 10k pps. Of a limit of bytes: 2Mbit/s, 10MB/s, 64KiB/s. \
+         k, M and G are powers of 1000; Ki, Mi and Gi of 1024. bps is refused: it is bits to some and bytes to others.",
+    ),
+    (
+        "burst, depth, limit",
+        "A number: 400, 2k; of bytes: 64kB, 1MiB; or the time in which the rate admits it: 200ms.",
+    ),
+    ("time", "500ms, 10s, 5m, 1h, 1d."),
+    ("instant", "In UTC: 2027-01-31T18:00:00Z."),
+    ("source", "203.0.113.9, 203.0.113.0/24, 2001:db8::/48, or the name of a set."),
+];
+
+/// The algorithms of limits.
+const ALGORITHMS: [(&str, &str); 7] = [
+    ("token_bucket", "rate, burst. Admits burst at once, and rate in the long run. The default."),
+    ("leaky_bucket", "rate, depth. As a queue that drains at rate; never more than depth at once."),
+    ("gcra", "rate, tolerance. A packet conforms no earlier than tolerance before its time."),
+    (
+        "fixed_window",
+        "limit, window. Counts in windows that begin at multiples of their length; twice the limit at an edge.",
+    ),
+    ("sliding_window", "limit, window. Counts in this window and, in part, in the one before."),
+    ("sliding_log", "limit, window. Exact in every window; 128 events at most."),
+    ("concurrent", "limit, idle. Open TCP connections; 128 at most."),
+];
+
+const EXAMPLE: &str = "\
+version: 1
+limits:
+  - name: ssh
+    match: { protocol: tcp, ports: ssh }
+    key: source
+    count: connections
+    rate: 5/min
+    burst: 5
+  - name: dns
+    match: { protocol: udp, ports: dns }
+    key: source/24
+    count: bytes
+    rate: 2Mbit/s
+    action: monitor
+";
+
+const FILES: [(&str, &str); 2] = [
+    ("/usr/share/doc/limiter/examples", "Policies to begin with."),
+    ("/usr/share/doc/limiter/algorithms.md", "What each algorithm guarantees and costs."),
+];
+
 pub(super) fn render(to: &mut dyn Write) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("TH", ["limiter-policy", "5", "", SOURCE, "limiter"]);
@@ -30,6 +82,20 @@ pub(super) fn render(to: &mut dyn Write) -> io::Result<()> {
     paragraphs(&mut roff, DESCRIPTION);
     roff.control("SH", ["KEYS"]);
     keys(&mut roff, "", &schema(), &mut BTreeSet::new());
+    roff.control("SH", ["UNITS"]);
+    definitions(&mut roff, UNITS);
+    roff.control("SH", ["ALGORITHMS"]);
+    definitions(&mut roff, ALGORITHMS);
+    roff.control("SH", ["EXAMPLES"]);
+    roff.control("PP", []);
+    roff.text([roman("Five new connections a minute to ssh for each source, and 2 Mbit/s of DNS for each /24, which is only counted:")]);
+    roff.control("nf", []);
+    for line in EXAMPLE.lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []);
+    roff.control("SH", ["FILES"]);
+    definitions(&mut roff, FILES);
     roff.control("SH", ["SEE ALSO"]);
     roff.text([roman("limiter-policy-check(8), limiter-policy-apply(8), limiter-agent(8)")]);
     roff.to_writer(to)
@@ -87,4 +153,22 @@ fn values(key: &Value) -> Option<String> {
 fn joined(words: &[Value]) -> String {
     let words = words.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), Into::into));
     words.collect::<Vec<String>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::document;
+
+    #[test]
+    fn the_example_is_a_policy_and_every_algorithm_is_told() {
+        let limits =
+            document::parse("example", EXAMPLE.as_bytes(), &mut |_| unreachable!()).unwrap().limits;
+        assert_eq!(limits.len(), 2);
+        let told = ALGORITHMS.map(|(name, _)| Value::from(name));
+        assert_eq!(
+            schema()["properties"]["limits"]["items"]["properties"]["algorithm"]["enum"],
+            Value::from(told.to_vec())
+        );
+    }
 }

@@ -14,6 +14,7 @@ pub fn schema() -> Value {
     let Value::Object(shape) = of_shape(&DOCUMENT) else { return Value::Null };
     let mut schema = Map::new();
     schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("$id".into(), json!(format!("urn:limiter:policy:{VERSION}")));
     schema.insert("title".into(), json!("Policy of limiter"));
     schema.extend(shape);
     if let Some(limits) = schema.get_mut("properties").and_then(|keys| keys.get_mut("limits"))
