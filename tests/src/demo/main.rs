@@ -5,11 +5,12 @@
 //! is left behind however the process ends.
 
 mod interrupt;
+mod picture;
 mod report;
 mod senders;
 mod stage;
 
-use std::{process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Parser;
@@ -27,6 +28,9 @@ struct Options {
     /// How long the senders send
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
+    /// Also write the screen of `limiter watch` to this file, as SVG; it is not shown then
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
 /// The result of the demonstration.
@@ -71,7 +75,7 @@ fn run(options: &Options, output: &mut Output) -> Result<Ending> {
 
     let mut senders = senders(&stage.hosts)?;
     let length = Duration::from_secs(options.seconds);
-    let run = stage.run(&mut senders, length, output)?;
+    let run = stage.run(&mut senders, length, options.picture.as_deref(), output)?;
     let report = run.map(|run| Report::new(&stage, &senders, &run)).transpose()?;
     if let Some(report) = &report {
         report.print(output)?;

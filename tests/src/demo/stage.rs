@@ -4,7 +4,8 @@ use std::{
     fs,
     io::Read as _,
     panic::resume_unwind,
-    process::Child,
+    path::Path,
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -20,7 +21,7 @@ use limiter_tests::{
 };
 use limiter_userspace::output::{stream::Output, tone::Tone};
 
-use crate::{interrupt, senders::Actor};
+use crate::{interrupt, picture, senders::Actor};
 
 /// How often the demonstration checks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -65,21 +66,34 @@ impl Stage {
         Footprint::of(&self.hosts.router, format!("{BPFFS}/limiter"))
     }
 
-    /// Runs all senders for `length` while `limiter watch` shows the traffic. Returns `None` if the user asks
-    /// to end.
+    /// Runs all senders for `length` while `limiter watch` shows the traffic, or draws its `picture`. Returns
+    /// `None` if the user asks to end.
     pub(crate) fn run(
         &self,
         senders: &mut [(Actor, Sender)],
         length: Duration,
+        picture: Option<&Path>,
         output: &mut Output,
     ) -> Result<Option<Run>> {
         let Topology { client, router, client_port, router_port } = &self.hosts;
         let receiver = Receiver::start(&router.namespace, router_port)?;
         let lost_before = client.lost(&client_port.interface)?;
-        let arguments = format!("watch --for {}s", length.as_secs());
+        // A picture shows what is while all send.
+        let watched =
+            if picture.is_some() { length.as_secs().max(3) - 2 } else { length.as_secs() };
+        let arguments = format!("watch --for {watched}s");
         show(&arguments, output)?;
         output.flush()?;
-        let mut watch = self.limiter.run(&arguments).start()?;
+        let mut watch = match picture {
+            Some(_) => self.on_a_terminal(&arguments)?,
+            None => self.limiter.run(&arguments).start()?,
+        };
+        let screen = picture.and_then(|_| watch.stdout.take()).map(|mut stdout| {
+            thread::spawn(move || {
+                let mut received = Vec::new();
+                stdout.read_to_end(&mut received).map(|_| received)
+            })
+        });
         let (stop, start) = (Stop::default(), Instant::now());
         let (sent, left) = thread::scope(|scope| {
             let threads: Vec<_> = senders
@@ -91,7 +105,8 @@ impl Stage {
                 // `limiter watch` reads Ctrl-C as a key of its terminal, so its early end means that the user
                 // wants to leave.
                 let ended = watch.try_wait().is_ok_and(|status| status.is_some());
-                if interrupt::is_asked() || (ended && start.elapsed() < length) {
+                let ended = ended && picture.is_none() && start.elapsed() < length;
+                if interrupt::is_asked() || ended {
                     left = true;
                     stop.stop();
                 }
@@ -104,11 +119,33 @@ impl Stage {
             (sent, left)
         });
         finish(watch, left)?;
+        if let (Some(file), Some(screen)) = (picture, screen) {
+            let received = screen.join().unwrap_or_else(|panic| resume_unwind(panic));
+            picture::draw(&received.context("cannot read from script")?, file)?;
+        }
         let arrivals = receiver.finish()?;
         let sent = sent?;
         let refused: u64 = sent.iter().map(|sent| sent.refused).sum();
         let lost = client.lost(&client_port.interface)? - lost_before;
         Ok((!left).then_some(Run { sent, arrivals, lost: lost.saturating_sub(refused) }))
+    }
+}
+
+impl Stage {
+    /// Starts a `limiter` command on a terminal of its own, whose output is that of the process.
+    fn on_a_terminal(&self, arguments: &str) -> Result<Child> {
+        let limiter = self.limiter.path().display();
+        let line = format!(
+            "stty rows {} columns {}; exec '{limiter}' {arguments}",
+            picture::ROWS,
+            picture::COLUMNS
+        );
+        let mut script = self.hosts.router.command("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        script.env_remove("LIMITER_BPFFS").env_remove("NO_COLOR");
+        script.env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8");
+        script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        script.spawn().context("cannot run script (Debian package bsdutils)")
     }
 }
 
