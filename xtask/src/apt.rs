@@ -35,12 +35,29 @@ impl Apt {
         Ok(apt)
     }
 
-    /// An apt with the sources of another Debian release, from the mirrors that this machine uses.
-    pub(crate) fn of_release(release: &str, here: &Self) -> Result<Self> {
+    /// Where this machine has packages from: a line for each index, with its origin, kind, place and suite.
+    fn targets(&self) -> Result<String> {
         let targets =
             ["indextargets", "--format", "$(ORIGIN) $(CREATED_BY) $(REPO_URI) $(RELEASE)"];
-        let targets = child::query(&mut here.get(&targets))
-            .context("`apt-get indextargets` does not tell where this machine has Debian from")?;
+        child::query(&mut self.get(&targets))
+            .context("`apt-get indextargets` does not tell where this machine has Debian from")
+    }
+
+    /// The mirror that this machine has Debian from.
+    pub(crate) fn mirror(&self) -> Result<String> {
+        let targets = self.targets()?;
+        let mut lines = targets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mirror = lines.find_map(|fields| match fields[..] {
+            // Suites with a hyphen, such as those of security updates, are elsewhere.
+            ["Debian", "Packages", place, suite] if !suite.contains('-') => Some(place.to_owned()),
+            _ => None,
+        });
+        mirror.context("the sources of apt name no mirror of Debian")
+    }
+
+    /// An apt with the sources of another Debian release, from the mirrors that this machine uses.
+    pub(crate) fn of_release(release: &str, here: &Self) -> Result<Self> {
+        let targets = here.targets()?;
         let packages = here.packages.clone();
         let apt = Self { folder: packages.join("apt").join(release), packages };
         let sources = apt.folder.join("sources.list");

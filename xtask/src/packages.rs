@@ -95,6 +95,13 @@ const PACKAGES: &[Package] = &[
         why: "makes the RPM",
     },
     Package {
+        name: "debootstrap",
+        used_by: Use::Trial,
+        distro_toolchain: false,
+        program: Some("debootstrap"),
+        why: "makes the roots that a package is tried on",
+    },
+    Package {
         name: "lintian",
         used_by: Use::Traffic,
         distro_toolchain: false,

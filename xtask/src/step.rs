@@ -119,6 +119,8 @@ pub(crate) enum Use {
     Traffic,
     /// Packages: releases, and tests of them.
     Dist,
+    /// The trial of a package on other roots.
+    Trial,
     /// Prometheus and CrowdSec: tests of the command line.
     Servers,
     /// Building and running the fuzz targets.

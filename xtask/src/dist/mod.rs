@@ -5,6 +5,7 @@ mod debian;
 mod elf;
 mod rpm;
 mod stage;
+mod trial;
 
 use std::{
     env,
@@ -25,6 +26,9 @@ use crate::{
 /// The target that packages are made for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The version from which a trial upgrades.
+const BEFORE: &str = "0.0.1";
+
 /// What is packed.
 #[derive(Args)]
 pub(crate) struct Dist {
@@ -37,6 +41,9 @@ pub(crate) struct Dist {
     /// Where they go to [default: target/dist]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
+    /// Also install, run, upgrade and purge the Debian package on roots of Debian 12 and 13, as root
+    #[arg(long = "try")]
+    is_tried: bool,
 }
 
 impl Dist {
@@ -50,13 +57,20 @@ impl Dist {
         let output = self.output.unwrap_or_else(|| workspace::root().join("target/dist"));
         let time = time()?;
         let stage = Stage::make(&output.join("files"), &binary)?;
-        let packages = [
-            archive::pack(&stage, &output, &version, time)?,
-            rpm::pack(&stage, &output, &version, time)?,
-            // Last: it changes what is staged.
-            debian::pack(&stage, &output, &version, time)?,
-        ];
+        let archive = archive::pack(&stage, &output, &version, time)?;
+        let rpm = rpm::pack(&stage, &output, &version, time)?;
+        // Last: it changes what is staged.
+        let deb = debian::pack(&stage, &output, &version, time)?;
         stage.remove()?;
+        if self.is_tried {
+            setup::setup(&[Use::Dist, Use::Trial], Extent::Install)?;
+            let folder = output.join("before");
+            let stage = Stage::make(&folder.join("files"), &binary)?;
+            trial::run(&debian::pack(&stage, &folder, BEFORE, time)?, &deb)?;
+            std::fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+        let packages = [archive, rpm, deb];
         let sums = checksums(&output, &packages)?;
         for file in packages.iter().chain([&sums]) {
             println!("{}", file.display());
