@@ -40,9 +40,10 @@ fn build() -> Result<()> {
     if messages && env::var("PROFILE").as_deref() != Ok("debug") {
         bail!("the feature `datapath-log` is for debug builds: a release has no messages");
     }
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("limiter-userspace is not in a workspace")?;
+    // Of this run, as the script may have been built in a checkout that was copied since.
+    let package =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").context("cargo names no package")?);
+    let workspace = package.parent().context("limiter-userspace is not in a workspace")?;
     let toolchain = match env::var(VARIABLE) {
         Ok(name) if !name.is_empty() => name,
         _ if sysroot(DISTRO).is_some() => DISTRO.to_owned(),

@@ -35,6 +35,14 @@ pub enum Error {
         /// The interfaces of this network namespace, fit for a terminal.
         existing: String,
     },
+    /// A file of sysfs, which tells the number of CPUs, cannot be read.
+    #[error("cannot read the number of CPUs from {file}: {source}")]
+    NoSysfs {
+        /// The file.
+        file: &'static str,
+        /// The error of the system call.
+        source: io::Error,
+    },
     /// The interface is not attached.
     #[error("limiter is not attached to {name}")]
     NotAttached {
@@ -119,8 +127,8 @@ pub enum Error {
         interface: String,
         /// The mode.
         mode: &'static str,
-        /// The error of the system call.
-        source: io::Error,
+        /// Why it does not.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The directory is not on a BPF file system.
     #[error("{} is not on a BPF file system", .directory.display())]
@@ -444,6 +452,9 @@ impl Error {
             Self::Refused { .. } => "boot another kernel (limiter is tested on Linux 6.1, 6.12 and 7.3), or use a \
                                      newer limiter; `limiter doctor` says whether the program loads"
                 .to_owned(),
+            Self::NoSysfs { .. } => {
+                "mount sysfs with `mount -t sysfs sysfs /sys`; in a container, give it /sys".to_owned()
+            }
             Self::Mode { .. } => "use `--mode auto`, which takes the best mode of the driver".to_owned(),
             Self::NotBpffs { mount, .. } => format!(
                 "mount one with `mount -t bpf bpf {}`, or let `limiter attach --mount-bpffs` do it",

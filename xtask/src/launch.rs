@@ -36,6 +36,11 @@ pub(crate) fn launch(binary: &str, arguments: &[OsString]) -> Result<()> {
     let privilege = Privilege::get("BPF programs are loaded and network namespaces made")?;
     capability::require(privilege)?;
     step::heading("build");
+    if !workspace::binary(binary, true)?.exists() {
+        println!(
+            "  The first optimised build takes 5 to 10 minutes on two CPUs; later ones are short."
+        );
+    }
     let mut cargo = toolchain.cargo();
     cargo.args(["build", "--release", "--package", "limiter-userspace", "--bin", "limiter"]);
     cargo.args(["--package", "limiter-tests", "--bin", binary]);

@@ -46,6 +46,7 @@ pub(crate) fn provide(toolchain: &Toolchain, extent: Extent) -> Result<usize> {
             toolchain.name()
         );
     }
+    println!("  The next step compiles bpf-linker, which takes about 3 minutes on two CPUs, once.");
     let mut install = child::cargo();
     // An unoptimised build takes half the time. The work is done in LLVM, which is already built.
     install

@@ -5,6 +5,7 @@
 mod apt;
 mod capability;
 mod cargo_fuzz;
+mod checkout;
 mod child;
 #[cfg(test)]
 mod circles;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    cargo_fuzz, child, linker, packages,
+    cargo_fuzz, checkout, child, linker, packages,
     step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
     unpacked::UNPACKED,
@@ -17,6 +17,9 @@ use crate::{
 pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
     toolchain::require_rustup()?;
     step::heading("set-up");
+    if extent == Extent::Install {
+        checkout::adopt()?;
+    }
     let (toolchain, why) = toolchain::choose();
     println!("  BPF toolchain: {why}");
     let mut missing = packages::provide(uses, &toolchain, extent)?;

@@ -45,6 +45,8 @@ pub enum Event {
         interface: String,
         /// How the program runs on it.
         mode: Mode,
+        /// Why it is not native, in the words of the driver, if that was tried.
+        fallback: Option<String>,
     },
     /// The program of this version was put in the place of the one that ran.
     Replaced {
@@ -214,8 +216,12 @@ impl fmt::Display for Event {
                  LIMITER_INTERFACES; this network namespace has {}",
                 listed(existing)
             ),
-            Self::Attached { interface, mode } => {
-                write!(f, "{interface}: attached, {}", mode.name())
+            Self::Attached { interface, mode, fallback } => {
+                write!(f, "{interface}: attached, {}", mode.name())?;
+                match fallback {
+                    Some(words) => write!(f, "; the driver refused native mode: {words}"),
+                    None => Ok(()),
+                }
             }
             Self::Replaced { interface } => write!(f, "{interface}: program replaced"),
             Self::Loaded { interfaces } => write!(
@@ -305,9 +311,10 @@ impl Serialize for Dated {
                 map.serialize_entry("interface", interface)?;
                 map.serialize_entry("existing", existing)?;
             }
-            Event::Attached { interface, mode } => {
+            Event::Attached { interface, mode, fallback } => {
                 map.serialize_entry("interface", interface)?;
                 map.serialize_entry("mode", mode.name())?;
+                map.serialize_entry("fallback", fallback)?;
             }
             Event::Replaced { interface } => map.serialize_entry("interface", interface)?,
             Event::Loaded { interfaces } => map.serialize_entry("interfaces", interfaces)?,

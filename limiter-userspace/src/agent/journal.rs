@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn an_event_has_a_priority_and_fields() {
-        let attached = Event::Attached { interface: "eth0".to_owned(), mode: Mode::Native };
+        let attached =
+            Event::Attached { interface: "eth0".to_owned(), mode: Mode::Native, fallback: None };
         assert_eq!(
             String::from_utf8(of(attached)).unwrap(),
             "MESSAGE=eth0: attached, native\nPRIORITY=6\nSYSLOG_IDENTIFIER=limiter\n\

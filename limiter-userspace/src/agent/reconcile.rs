@@ -341,6 +341,7 @@ impl Reconciler {
                         events.push(Event::Attached {
                             interface: interface.name.clone(),
                             mode: outcome.mode,
+                            fallback: outcome.fallback.map(|words| words.to_string()),
                         });
                     }
                     // One that cannot be attached keeps no other from it.
@@ -369,7 +370,7 @@ impl Reconciler {
         let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
         self.unfinished = instance.take_unfinished().or(self.unfinished.take());
         let result = running.into_iter().try_for_each(|attached| {
-            instance.replace(&attached)?;
+            instance.replace(&attached, false)?;
             self.current.insert(attached.link);
             events.push(Event::Replaced { interface: attached.name });
             Ok(())

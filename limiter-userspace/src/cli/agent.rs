@@ -85,6 +85,7 @@ fn events(text: &str) -> Result<Events, String> {
 impl Agent {
     pub(super) fn run(self, pins: Pins, output: &mut Output) -> Result<()> {
         privilege::check()?;
+        privilege::check_sysfs()?;
         // Before there is any other thread, which would keep what it has, and before anything of others is read.
         let loader = privilege::separate(&pins, || Loader::start(pins.directory()))?;
         let pins = pins.loading_by(loader);

@@ -17,6 +17,7 @@ mod manual;
 mod metrics;
 mod monitor;
 mod policy;
+mod progress;
 mod statistics;
 mod stderr;
 mod test;
@@ -38,6 +39,7 @@ use crate::{
         instance::Instance,
         link::exists,
         maps::Maps,
+        privilege,
     },
     error::{Error, Result},
     output::{number::Amounts, stream::Output},
@@ -178,7 +180,11 @@ pub fn run() -> ExitCode {
 
 /// Opens the maps of the instance, to read them.
 fn maps(pins: &Pins) -> Result<Maps> {
-    if exists(pins)? { Maps::open(pins) } else { Err(no_instance(pins)) }
+    if !exists(pins)? {
+        return Err(no_instance(pins));
+    }
+    privilege::check_sysfs()?;
+    Maps::open(pins)
 }
 
 /// Opens the instance, to change it.

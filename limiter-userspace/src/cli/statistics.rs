@@ -1,12 +1,18 @@
 //! `limiter status` and `limiter top`.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, thread, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{limit::rows, maps, unix};
 use crate::{
-    datapath::{bpffs::Pins, instance::attached, maps::Maps, sources::SharedPackets},
+    datapath::{
+        bpffs::Pins,
+        instance::attached,
+        maps::Maps,
+        sources::SharedPackets,
+        survey::{Order, Search, Survey},
+    },
     error::Result,
     output::{
         monitoring,
@@ -15,21 +21,73 @@ use crate::{
         stream::Output,
         top,
     },
+    policy::{PolicyError, units::parse_duration},
+    watch::options::Options,
 };
 
+const HELP: &str = "\
+The counts of a source go from when it was first seen, or seen again after others needed its place. \
+`--by rate` reads them twice, and ranks by packets per second, passed and dropped, in between.";
+
+/// What `top` ranks sources by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Packets dropped
+    #[default]
+    #[value(alias = "drops")]
+    Dropped,
+    /// Packets passed
+    Passed,
+    /// Packets, passed and dropped
+    Packets,
+    /// Bytes, passed and dropped
+    Bytes,
+    /// Packets per second, passed and dropped
+    Rate,
+}
+
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Top {
     /// Sources to list
     #[arg(short, value_name = "N", default_value = "20")]
     n: NonZeroUsize,
+    /// What to rank by
+    #[arg(long, visible_alias = "sort", value_name = "WHAT", value_enum, default_value_t)]
+    by: By,
+    /// Time between the two readings of `--by rate`, 50ms to 1d
+    #[arg(short, long, value_name = "TIME", default_value = "1s")]
+    interval: String,
 }
 
 impl Top {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let interval = parse_duration(&self.interval).map_err(PolicyError::from)?;
+        Options::once(interval).check()?;
         let maps = maps(pins)?;
-        let (talkers, _) = maps.talkers(self.n.get())?;
-        top::print(output, &talkers)?;
+        let (order, most) = (self.by.order(), self.n.get());
+        if self.by == By::Rate {
+            let search = Search { within: None, order, most, apart: Duration::ZERO };
+            let mut survey = Survey::default();
+            survey.look(&maps, &search)?;
+            thread::sleep(interval);
+            top::print_rates(output, &survey.look(&maps, &search)?.sources)?;
+        } else {
+            top::print(output, &maps.ranked(order, most)?.0)?;
+        }
         Ok(monitoring::print(output, maps.monitoring()?)?)
+    }
+}
+
+impl By {
+    const fn order(self) -> Order {
+        match self {
+            Self::Dropped => Order::Dropped,
+            Self::Passed => Order::Passed,
+            Self::Packets => Order::Packets,
+            Self::Bytes => Order::Bytes,
+            Self::Rate => Order::Rate,
+        }
     }
 }
 

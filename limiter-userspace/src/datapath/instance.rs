@@ -1,5 +1,7 @@
 //! An instance: one policy, one set of buckets, and the interfaces that they are for.
 
+mod pieces;
+
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
     time::{SystemTime, UNIX_EPOCH},
@@ -25,6 +27,7 @@ use super::{
     object::object,
     policy::{Origin, StoredPolicy},
     program::{Clock, Program, create_maps},
+    refusal::DriverRefusal,
     sizes::Sizes,
     sys,
 };
@@ -105,6 +108,8 @@ pub enum Choice {
     Auto,
     /// This one only.
     Only(Mode),
+    /// Native, by the programs for packets in several pieces, which do not limit the MTU.
+    Frags,
 }
 
 /// How an interface was attached.
@@ -113,7 +118,7 @@ pub struct Outcome {
     /// The mode.
     pub mode: Mode,
     /// Why it is not native, if that was tried.
-    pub fallback: Option<std::io::Error>,
+    pub fallback: Option<DriverRefusal>,
 }
 
 impl Instance {
@@ -343,23 +348,28 @@ impl Instance {
         self.reset_counters(slot)?;
         let ((link, mut program), outcome) = match choice {
             Choice::Only(mode) => {
-                let link = self.try_mode(slot, interface, mode)?.map_err(|error| Error::Mode {
-                    interface: interface.name.clone(),
-                    mode: mode.name(),
-                    source: error,
-                })?;
-                (link, Outcome { mode, fallback: None })
+                let link = self.try_mode(slot, interface, mode)?;
+                (
+                    link.map_err(|why| refused(interface, mode, why))?,
+                    Outcome { mode, fallback: None },
+                )
+            }
+            Choice::Frags => {
+                let mode = Mode::Native;
+                let link = self.try_frags(slot, interface)?;
+                (
+                    link.map_err(|why| refused(interface, mode, why))?,
+                    Outcome { mode, fallback: None },
+                )
             }
             Choice::Auto => match self.try_mode(slot, interface, Mode::Native)? {
                 Ok(link) => (link, Outcome { mode: Mode::Native, fallback: None }),
                 Err(reason) => {
-                    let only = self.try_mode(slot, interface, Mode::Generic)?;
-                    let link = only.map_err(|error| Error::Mode {
-                        interface: interface.name.clone(),
-                        mode: Mode::Generic.name(),
-                        source: error,
-                    })?;
-                    (link, Outcome { mode: Mode::Generic, fallback: Some(reason) })
+                    let mode = Mode::Generic;
+                    // The driver is asked before a program in the other mode is in its way.
+                    let fallback = Some(DriverRefusal::of(interface, Mode::Native, reason));
+                    let link = self.try_mode(slot, interface, mode)?;
+                    (link.map_err(|why| refused(interface, mode, why))?, Outcome { mode, fallback })
                 }
             },
         };
@@ -396,9 +406,8 @@ impl Instance {
             link.map(|link| (link, dispatcher))
         };
         // A kernel that cannot load it is a refusal too. If no link calls it afterwards, `close` takes it out again.
-        if let (Err(_), Mode::Native, Ok(passing)) = (&plain, mode, sys::load_passing_program(true))
-            && let Ok(link) = create(passing.as_fd(), interface, mode)?
-            && let Ok(attached) = self.put_behind(link, slot, true)
+        if let (Err(_), Mode::Native) = (&plain, mode)
+            && let Ok(Ok(attached)) = self.try_frags(slot, interface)
         {
             return Ok(Ok(attached));
         }
@@ -440,11 +449,12 @@ impl Instance {
     }
 
     /// Puts the programs of this version in the place of those that run on an interface: a dispatcher of its own, and, for all
-    /// interfaces, the main program, unless that is of this build. No packet passes between them, and no state is lost.
+    /// interfaces, the main program, unless that is of this build. No packet passes between them, and no state is lost. `frags` asks for
+    /// the programs for packets in several pieces.
     ///
     /// # Errors
     /// Why it cannot be; the one that runs stays then.
-    pub fn replace(&mut self, attached: &Attached) -> Result<()> {
+    pub fn replace(&mut self, attached: &Attached, frags: bool) -> Result<()> {
         let Some(link) = Link::open(&self.pins.link(attached.slot))? else {
             return Err(Error::NotAttached {
                 name: attached.name.clone(),
@@ -453,11 +463,14 @@ impl Instance {
         };
         // The kind that runs is the one that the interface took.
         let kind = main_program::runs(&self.pins, attached.slot, &link)?.frags;
+        if frags && !kind && attached.mode == Mode::Native {
+            return self.attach_anew(&link, attached);
+        }
         let Err(reason) = self.replace_by(&link, attached.slot, kind) else { return Ok(()) };
         self.replace_by(&link, attached.slot, !kind).map_err(|_second| reason)
     }
 
-    /// The same with programs for packets in one piece, or for those in several.
+    /// Replaces them by programs for packets in one piece, or by those for packets in several.
     fn replace_by(&self, link: &Link, slot: u32, frags: bool) -> Result<()> {
         main_program::ensure(&self.pins, frags)?;
         let mut dispatcher = Program::load_dispatcher(&self.pins, slot, frags)?;
@@ -705,6 +718,11 @@ fn runs_on(link: &Link, interface: &Interface) -> Result<bool> {
     let is_on = |program: Option<u32>| Ok::<_, Error>(program == Some(link.program()?));
     // It may have been replaced meanwhile, by a program of another number.
     Ok(is_on(interface.seen)? || is_on(interface.program())?)
+}
+
+fn refused(interface: &Interface, mode: Mode, error: std::io::Error) -> Error {
+    let (name, source) = (interface.name.clone(), DriverRefusal::of(interface, mode, error));
+    Error::Mode { interface: name, mode: mode.name(), source: source.into() }
 }
 
 /// Attaches, telling a mode that is refused from what is wrong altogether.

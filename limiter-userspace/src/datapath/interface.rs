@@ -30,6 +30,12 @@ pub struct Interface {
     pub(crate) mtu: u32,
     /// The id of the XDP program on it, when it was looked at.
     pub(crate) seen: Option<u32>,
+    /// The kind of device, such as `veth`, `bridge` or `vlan`; empty for most hardware.
+    pub(crate) device: String,
+    /// The index of the bridge, bond or team that it is a port of.
+    pub(crate) master: Option<u32>,
+    /// The index of the interface below it, or of the other end of a veth pair.
+    pub(crate) lower: Option<u32>,
 }
 
 impl Named for Interface {
@@ -111,13 +117,25 @@ impl Interface {
     fn of(message: &Message) -> Self {
         const IFLA_IFNAME: u16 = 3;
         const IFLA_MTU: u16 = 4;
+        const IFLA_LINK: u16 = 5;
+        const IFLA_MASTER: u16 = 10;
+        const IFLA_LINKINFO: u16 = 18;
+        const IFLA_INFO_KIND: u16 = 1;
+        const IFLA_LINK_NETNSID: u16 = 37;
         const IFLA_PROP_LIST: u16 = 52;
         const IFLA_ALT_IFNAME: u16 = 53;
         let text = |bytes: &[u8]| {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             String::from_utf8_lossy(&bytes[..end]).into_owned()
         };
-        let mtu = attribute(&message.attributes, IFLA_MTU).and_then(|mtu| mtu.first_chunk());
+        let number = |kind| {
+            let number = attribute(&message.attributes, kind)?.first_chunk()?;
+            Some(u32::from_ne_bytes(*number))
+        };
+        let kind = attribute(&message.attributes, IFLA_LINKINFO)
+            .and_then(|information| attribute(information, IFLA_INFO_KIND));
+        // Of another network namespace, the index would mean another interface here.
+        let is_here = attribute(&message.attributes, IFLA_LINK_NETNSID).is_none();
         let properties = attribute(&message.attributes, IFLA_PROP_LIST).unwrap_or_default();
         let alternatives = attributes(properties).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
         Self {
@@ -125,8 +143,11 @@ impl Interface {
             alternatives: alternatives.map(|(_, name)| text(name)).collect(),
             index: message.index,
             kind: message.kind,
-            mtu: mtu.map_or(0, |mtu| u32::from_ne_bytes(*mtu)),
+            mtu: number(IFLA_MTU).unwrap_or(0),
             seen: program_of(&message.attributes),
+            device: kind.map(text).unwrap_or_default(),
+            master: number(IFLA_MASTER),
+            lower: number(IFLA_LINK).filter(|_| is_here),
         }
     }
 }
@@ -203,13 +224,20 @@ struct Request {
 /// `struct ifinfomsg`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Link {
+pub(super) struct Link {
     family: u8,
     pad: u8,
     kind: u16,
     index: i32,
     flags: u32,
     change: u32,
+}
+
+impl Link {
+    /// That of an interface, to ask for it or to change it.
+    pub(super) fn of(index: u32) -> Self {
+        Self { index: index as i32, ..Self::default() }
+    }
 }
 
 /// An attribute that says what is to be left out.
@@ -238,7 +266,7 @@ fn ask(index: Option<u32>) -> io::Result<Vec<Message>> {
         None => (Extent::All, RTEXT_FILTER_SKIP_STATS),
     };
     let request = Request {
-        link: Link { index: index.unwrap_or(0) as i32, ..Link::default() },
+        link: Link::of(index.unwrap_or(0)),
         mask: Mask { length: size_of::<Mask>() as u16, kind: IFLA_EXT_MASK, left_out },
     };
     let answers = netlink::ask(libc::RTM_GETLINK, request, extent)?;

@@ -28,7 +28,8 @@ pub(crate) enum Refusal {
 }
 
 impl Mode {
-    const fn flags(self) -> u32 {
+    /// The `XDP_FLAGS_*` for it.
+    pub(super) const fn flags(self) -> u32 {
         match self {
             Self::Generic => 1 << 1,
             Self::Native => 1 << 2,

@@ -217,3 +217,14 @@ pub(crate) fn runs(pins: &Pins, slot: u32, link: &Link) -> Result<Runs> {
     };
     Ok(Runs { frags, is_dispatcher: calls && info.id() == link.program()? })
 }
+
+/// Whether the interface in a slot has the programs for packets in several pieces.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn takes_pieces(pins: &Pins, slot: u32) -> Result<bool> {
+    match Link::open(&pins.link(slot))? {
+        Some(link) => Ok(runs(pins, slot, &link)?.frags),
+        None => Ok(false),
+    }
+}

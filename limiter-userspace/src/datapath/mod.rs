@@ -9,6 +9,7 @@ pub(crate) mod ethtool;
 #[expect(unsafe_code, reason = "values by their bytes")]
 pub mod events;
 pub mod exchange;
+pub(crate) mod features;
 pub mod holder;
 pub(crate) mod host;
 pub mod instance;
@@ -39,9 +40,11 @@ pub mod policy;
 pub(crate) mod prefix_rules;
 pub(crate) mod privilege;
 pub mod program;
+pub mod refusal;
 pub mod sizes;
 pub mod snapshot;
 pub mod sources;
+pub(crate) mod stacked;
 pub mod statistics;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]

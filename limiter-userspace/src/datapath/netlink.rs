@@ -1,10 +1,12 @@
-//! Questions to rtnetlink(7).
+//! Questions and requests to netlink(7).
 
 use std::{
     io,
     mem::{offset_of, size_of},
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
 };
+
+use crate::policy::units::printable;
 
 /// How much is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,6 +15,15 @@ pub(super) enum Extent {
     One,
     /// Every object of its kind.
     All,
+}
+
+/// Which part of the kernel is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// rtnetlink(7).
+    Route,
+    /// The families that have a number only once they are there.
+    Generic,
 }
 
 /// How often a list is read that changes meanwhile.
@@ -25,6 +36,15 @@ struct Request<T> {
     body: T,
 }
 
+/// Sends a request of a type to a family, about one object, and gives the bodies of the answers. The
+/// body of the request is as in [`ask`].
+///
+/// # Errors
+/// What the system says.
+pub(super) fn inquire<T: Copy>(family: Family, kind: u16, body: T) -> io::Result<Vec<Vec<u8>>> {
+    Ok(ask_once(family, kind, body, Extent::One)?.unwrap_or_default())
+}
+
 /// Sends a request of a type, such as `RTM_GETLINK`, and gives the bodies of the answers. The body of the request is of
 /// the structures that the type takes, without padding.
 ///
@@ -32,7 +52,7 @@ struct Request<T> {
 /// What the system says, or that the list changed each time while it was read.
 pub(super) fn ask<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<Vec<Vec<u8>>> {
     for _ in 0..TRIES {
-        if let Some(answers) = ask_once(kind, body, extent)? {
+        if let Some(answers) = ask_once(Family::Route, kind, body, extent)? {
             return Ok(answers);
         }
     }
@@ -40,25 +60,20 @@ pub(super) fn ask<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<Vec
 }
 
 /// The same; nothing if the list changed while it was read.
-fn ask_once<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<Option<Vec<Vec<u8>>>> {
+fn ask_once<T: Copy>(
+    family: Family,
+    kind: u16,
+    body: T,
+    extent: Extent,
+) -> io::Result<Option<Vec<Vec<u8>>>> {
     const NLM_F_DUMP_INTR: u16 = 0x10;
-    let socket = send(kind, body, extent)?;
+    let socket = open(family)?;
+    let dump = if extent == Extent::All { libc::NLM_F_DUMP } else { 0 };
+    send(&socket, kind, body, dump)?;
     let mut answers = Vec::new();
     let mut buffer = vec![0_u8; 128 * 1024];
     loop {
-        // SAFETY: a buffer as long as said, which outlives the call.
-        let received =
-            unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        let Ok(received) = usize::try_from(received) else {
-            match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => continue,
-                error => return Err(error),
-            }
-        };
-        let mut rest = buffer.get(..received).unwrap_or_default();
-        if rest.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        let mut rest = receive(&socket, &mut buffer)?;
         while let Some((kind, flags, payload, after)) = next_message(rest) {
             if flags & NLM_F_DUMP_INTR != 0 {
                 return Ok(None);
@@ -76,21 +91,106 @@ fn ask_once<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<Option<Ve
     }
 }
 
-/// A socket on which an answer is to come.
-fn send<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<OwnedFd> {
+/// The kernel did not do what a request asks for. It has the words for that, of the driver or of the
+/// kernel; `None` if there are none.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) Option<String>);
+
+impl From<io::Error> for Refused {
+    fn from(_: io::Error) -> Self {
+        Self(None)
+    }
+}
+
+/// Sends a request that changes something, such as `RTM_SETLINK`, and waits until it is done. The
+/// body is as in [`ask`].
+///
+/// # Errors
+/// [`Refused`], also if the request could not be sent.
+pub(super) fn change<T: Copy>(kind: u16, body: T) -> Result<(), Refused> {
+    let socket = open(Family::Route)?;
+    // Older kernels have no words, and refuse this.
+    for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+        let on: libc::c_int = 1;
+        // SAFETY: an option of that length, which outlives the call.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_NETLINK,
+                option,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+    }
+    send(&socket, kind, body, libc::NLM_F_ACK)?;
+    let mut buffer = vec![0_u8; 16 * 1024];
+    let answer = receive(&socket, &mut buffer)?;
+    match next_message(answer) {
+        Some((kind, flags, payload, _)) if i32::from(kind) == libc::NLMSG_ERROR => {
+            acknowledged(flags, payload)
+        }
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+    }
+}
+
+/// Reads a `struct nlmsgerr`: the error, the header of the request, and then attributes. The header
+/// is followed by the body of the request unless `NLM_F_CAPPED` is set.
+fn acknowledged(flags: u16, payload: &[u8]) -> Result<(), Refused> {
+    const NLM_F_CAPPED: u16 = 0x100;
+    const NLMSGERR_ATTR_MSG: u16 = 1;
+    const ATTRIBUTES: usize = 4 + size_of::<libc::nlmsghdr>();
+    match payload.first_chunk() {
+        Some(code) if i32::from_ne_bytes(*code) == 0 => return Ok(()),
+        _ => {}
+    }
+    let attributes = payload.get(ATTRIBUTES..).filter(|_| flags & NLM_F_CAPPED != 0);
+    let message = attributes.and_then(|all| attribute(all, NLMSGERR_ATTR_MSG));
+    let message = message.map(|text| {
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        printable(&String::from_utf8_lossy(&text[..end]), 256)
+    });
+    Err(Refused(message.filter(|text| !text.is_empty())))
+}
+
+/// Receives an answer.
+fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    loop {
+        // SAFETY: a buffer as long as said, which outlives the call.
+        let received =
+            unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        match usize::try_from(received) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(received) => return Ok(buffer.get(..received).unwrap_or_default()),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+fn open(family: Family) -> io::Result<OwnedFd> {
+    let protocol = match family {
+        Family::Route => libc::NETLINK_ROUTE,
+        Family::Generic => libc::NETLINK_GENERIC,
+    };
     let socket_kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no precondition.
-    let socket = unsafe { libc::socket(libc::AF_NETLINK, socket_kind, libc::NETLINK_ROUTE) };
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, socket_kind, protocol) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it was just opened, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let dump = if extent == Extent::All { libc::NLM_F_DUMP } else { 0 };
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+/// Sends a request with `flags`, `NLM_F_*`, beside that it is one.
+fn send<T: Copy>(socket: &OwnedFd, kind: u16, body: T, flags: i32) -> io::Result<()> {
     let header = libc::nlmsghdr {
         nlmsg_len: size_of::<Request<T>>() as u32,
         nlmsg_type: kind,
-        nlmsg_flags: (libc::NLM_F_REQUEST | dump) as u16,
+        nlmsg_flags: (libc::NLM_F_REQUEST | flags) as u16,
         nlmsg_seq: 0,
         nlmsg_pid: 0,
     };
@@ -99,7 +199,7 @@ fn send<T: Copy>(kind: u16, body: T, extent: Extent) -> io::Result<OwnedFd> {
     let sent = unsafe {
         libc::send(socket.as_raw_fd(), (&raw const request).cast(), size_of::<Request<T>>(), 0)
     };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The type, the flags and the payload of the first message, and what comes after it.
@@ -156,6 +256,23 @@ mod tests {
             assert_eq!(attribute(&attributes[..length], 43), None, "{length}");
         }
         assert_eq!(attribute(&[0; 64], 9), None);
+    }
+
+    #[test]
+    fn a_refusal_has_the_words_of_the_driver() {
+        const CAPPED: u16 = 0x300;
+        let code = (-libc::EOPNOTSUPP).to_ne_bytes();
+        let mut payload = [&code[..], &[0; 16], &[9, 0, 1, 0], b"no XDP\0\0"].concat();
+        payload[20] = 4 + 7;
+        let refused = |flags, payload: &[u8]| acknowledged(flags, payload).unwrap_err().0;
+        assert_eq!(refused(CAPPED, &payload).as_deref(), Some("no XDP"));
+        assert_eq!(refused(0, &payload), None, "the request is before the attributes");
+        for length in 0..payload.len() - 1 {
+            assert_eq!(refused(CAPPED, &payload[..length]), None, "{length}");
+        }
+        payload[24] = 0x1b;
+        assert!(!refused(CAPPED, &payload).unwrap().contains('\x1b'));
+        acknowledged(CAPPED, &[0; 20]).unwrap();
     }
 
     #[test]

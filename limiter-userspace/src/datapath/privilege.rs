@@ -2,6 +2,7 @@
 
 use std::io;
 
+use aya::util::nr_cpus;
 use caps::{CapSet, Capability, CapsHashSet};
 use rustix::{
     process::{DumpableBehavior, set_dumpable_behavior},
@@ -40,6 +41,17 @@ pub(crate) fn check() -> Result<()> {
         }
         // The kernel will tell.
         Err(_) => Ok(()),
+    }
+}
+
+/// Checks that the number of CPUs can be read, by which counters are read and cleared.
+///
+/// # Errors
+/// [`Error::NoSysfs`].
+pub(crate) fn check_sysfs() -> Result<()> {
+    match nr_cpus() {
+        Ok(_) => Ok(()),
+        Err((file, source)) => Err(Error::NoSysfs { file, source }),
     }
 }
 

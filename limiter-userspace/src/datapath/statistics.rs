@@ -25,6 +25,7 @@ use super::{
     maps::Maps,
     object::object,
     snapshot::{InterfaceStatistics, LimitStatistics, Snapshot, Talker},
+    survey::{Order, rank},
     sys,
 };
 use crate::{
@@ -144,6 +145,15 @@ impl Maps {
     /// # Errors
     /// What the system says, or why the policy cannot be read.
     pub fn talkers(&self, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
+        self.ranked(Order::Dropped, most)
+    }
+
+    /// The `most` sources that come first in an order, and how many sources there are. Nothing is
+    /// known of rates.
+    ///
+    /// # Errors
+    /// What the system says, or why the policy cannot be read.
+    pub fn ranked(&self, order: Order, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
         let capacity = u64::from(self.capacity(map::SOURCES)?);
         if most == 0 {
             return Ok((Vec::new(), Occupancy { tracked: self.tracked()?, capacity }));
@@ -159,18 +169,18 @@ impl Maps {
             if let Some(outstanding) = outstanding.get(&source.address) {
                 outstanding.add_to(&mut source);
             }
-            let rank = (source.dropped.packets, source.passed.packets, Reverse(source.address));
-            if best.len() < most || best.peek().is_some_and(|Reverse((least, _, _))| *least < rank)
-            {
-                best.push(Reverse((rank, source.passed, source.dropped)));
+            let counts = [source.passed, source.dropped];
+            let rank = (rank(order, source.address, counts, None), Reverse(source.address));
+            if best.len() < most || best.peek().is_some_and(|Reverse((least, _))| *least < rank) {
+                best.push(Reverse((rank, counts)));
                 if best.len() > most {
                     best.pop();
                 }
             }
         })?;
         let talkers =
-            best.into_sorted_vec().into_iter().filter_map(|Reverse((rank, passed, dropped))| {
-                let (_, _, Reverse(address)) = rank;
+            best.into_sorted_vec().into_iter().filter_map(|Reverse((rank, [passed, dropped]))| {
+                let (_, Reverse(address)) = rank;
                 let address = IpAddr::try_from(address).ok()?;
                 let prefix = if address.is_ipv4() { prefix.ipv4 } else { prefix.ipv6 };
                 Some(Talker { address, prefix, passed, dropped })

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
+    fmt,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -19,11 +20,39 @@ use crate::{error::Result, output::status::Occupancy};
 /// Over less time than this no rate is measured.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// Which sources are wanted, by their addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// Those in a prefix, or the one that has a narrower one.
+    Prefix(IpNet),
+    /// Those whose address, as it is printed, has this text in it. The text is of lower case.
+    Part(String),
+}
+
+impl Filter {
+    /// Whether a source is wanted.
+    pub fn includes(&self, source: IpNet) -> bool {
+        match self {
+            Self::Prefix(prefix) => prefix.contains(&source) || source.contains(prefix),
+            Self::Part(part) => source.addr().to_string().contains(part),
+        }
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(prefix) => prefix.fmt(f),
+            Self::Part(part) => f.write_str(part),
+        }
+    }
+}
+
 /// Which sources are wanted, and which of them first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// Only those in a prefix, or the one that has a narrower one.
-    pub within: Option<IpNet>,
+    /// Only these.
+    pub within: Option<Filter>,
     /// Which come first.
     pub order: Order,
     /// How many.
@@ -46,11 +75,17 @@ pub enum Order {
     Packets,
     /// Those with the lowest address.
     Address,
+    /// Those with the most packets dropped.
+    Dropped,
+    /// Those with the most packets passed.
+    Passed,
+    /// Those with the most packets per second, passed and dropped.
+    Rate,
 }
 
 impl Order {
-    /// All of them.
-    pub const ALL: [Self; 5] =
+    /// Those of the live screen.
+    pub const LIVE: [Self; 5] =
         [Self::DropRate, Self::PassRate, Self::Bytes, Self::Packets, Self::Address];
 }
 
@@ -112,7 +147,10 @@ impl Survey {
         let capacity = u64::from(maps.capacity(map::SOURCES)?);
         let policy = &maps.in_force()?.policy;
         let lengths = policy.key_prefix;
-        let within = search.within.map(|prefix| policy.widened(prefix));
+        let within = search.within.clone().map(|filter| match filter {
+            Filter::Prefix(prefix) => Filter::Prefix(policy.widened(prefix)),
+            part @ Filter::Part(_) => part,
+        });
         let now = Instant::now();
         let since = self.taken.map(|taken| now.saturating_duration_since(taken));
         let measuring = since.is_none_or(|since| since >= search.apart.max(SHORTEST));
@@ -143,7 +181,7 @@ impl Survey {
             }
             let rates = seen.rates.filter(|_| seen.address == source.address);
             if let Some(within) = &within
-                && !IpAddr::try_from(source.address).is_ok_and(|it| within.contains(&it))
+                && !IpAddr::try_from(source.address).is_ok_and(|it| within.includes(it.into()))
             {
                 return;
             }
@@ -217,6 +255,12 @@ pub(crate) fn rank(
     match order {
         Order::DropRate => [drop_rate, dropped.packets, passed.packets],
         Order::PassRate => [pass_rate, passed.packets, dropped.packets],
+        Order::Dropped => [dropped.packets, passed.packets, 0],
+        Order::Passed => [passed.packets, dropped.packets, 0],
+        Order::Rate => {
+            let sum = rates.map_or(0.0, |[passed, dropped]| passed + dropped);
+            [u64::from(sum.to_bits()), drop_rate, dropped.packets]
+        }
         Order::Bytes => [passed.bytes.saturating_add(dropped.bytes), dropped.bytes, 0],
         Order::Packets => [passed.packets.saturating_add(dropped.packets), dropped.packets, 0],
         Order::Address => {
@@ -288,8 +332,12 @@ mod tests {
             sources.iter().max_by_key(|it| key(it)).unwrap().0
         };
         assert_eq!(
-            Order::ALL.map(first),
+            Order::LIVE.map(first),
             ["203.0.113.4", "203.0.113.3", "203.0.113.3", "203.0.113.2", "10.0.0.9"]
+        );
+        assert_eq!(
+            [Order::Dropped, Order::Passed, Order::Rate].map(first),
+            ["203.0.113.1", "203.0.113.2", "203.0.113.4"]
         );
         let six = rank(Order::Address, address("2001:db8::1"), [Tally::default(); 2], None);
         let four = rank(Order::Address, address("255.0.0.1"), [Tally::default(); 2], None);

@@ -49,6 +49,10 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
             findings.push(Finding::new("program", Verdict::Note, "not tried without privileges"));
         }
     }
+    findings.push(match privilege::check_sysfs() {
+        Ok(()) => Finding::ok("sysfs", "the number of CPUs can be read"),
+        Err(error) => failed("sysfs", &error),
+    });
     findings.push(file_system(pins));
     match ours {
         Ok(ours) if ours.is_empty() => findings.extend(room()),
@@ -244,8 +248,10 @@ fn room() -> Option<Finding> {
         let kibibytes = line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?;
         kibibytes.parse::<u64>().ok()?.checked_mul(1024)
     })?;
-    let limit = control_group().and_then(|group| least_of(&group));
-    let found = match limit {
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let limit = control_groups(&groups).iter().filter_map(|group| least_of(group)).min();
+    // Without a limit, version 1 has a number that is larger than any memory.
+    let found = match limit.filter(|limit| *limit < available) {
         Some(limit) => {
             format!("{} available, {} left to this control group", memory(available), memory(limit))
         }
@@ -261,19 +267,32 @@ fn room() -> Option<Finding> {
     })
 }
 
-/// The directory of the control group of this process.
-fn control_group() -> Option<PathBuf> {
-    let groups = read("/proc/self/cgroup")?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new("/sys/fs/cgroup").join(group))
+/// The directories of the control groups of this process that limit memory, of both versions.
+fn control_groups(groups: &str) -> Vec<PathBuf> {
+    let of = |line: &str| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        let root = match controllers {
+            "" => Path::new("/sys/fs/cgroup"),
+            some if some.split(',').any(|it| it == "memory") => Path::new("/sys/fs/cgroup/memory"),
+            _ => return None,
+        };
+        Some(root.join(group.trim_start_matches('/')))
+    };
+    groups.lines().filter_map(of).collect()
 }
 
 /// The least that a control group, and those that it is in, may take still; `None` if there is no limit.
 fn least_of(group: &Path) -> Option<u64> {
+    /// The limit and what is taken of it, of versions 2 and 1.
+    const FILES: [[&str; 2]; 2] =
+        [["memory.max", "memory.current"], ["memory.limit_in_bytes", "memory.usage_in_bytes"]];
     let number = |path: PathBuf| read(path)?.parse::<u64>().ok();
     let left = |directory: &Path| {
-        let taken = number(directory.join("memory.current")).unwrap_or(0);
-        Some(number(directory.join("memory.max"))?.saturating_sub(taken))
+        let of = |[limit, taken]: [&str; 2]| {
+            let limit = number(directory.join(limit))?;
+            Some(limit.saturating_sub(number(directory.join(taken)).unwrap_or(0)))
+        };
+        FILES.into_iter().find_map(of)
     };
     group.ancestors().filter_map(left).min()
 }
@@ -281,4 +300,37 @@ fn least_of(group: &Path) -> Option<u64> {
 /// The text of a file, without the white space around it.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_both_versions_are_found() {
+        let groups = "12:cpu,cpuacct:/a\n9:memory:/x/y\n1:name=systemd:/\n0::/user.slice\n";
+        assert_eq!(
+            control_groups(groups),
+            [Path::new("/sys/fs/cgroup/memory/x/y"), Path::new("/sys/fs/cgroup/user.slice")]
+        );
+        assert_eq!(control_groups("0::/\n"), [Path::new("/sys/fs/cgroup/")]);
+        assert!(control_groups("nothing\n7:memory\n").is_empty());
+    }
+
+    #[test]
+    fn the_tightest_limit_counts() {
+        let root = std::env::temp_dir().join(format!("limiter-groups-{}", std::process::id()));
+        let inner = root.join("x/y");
+        fs::create_dir_all(&inner).unwrap();
+        let write = |file: &str, text: &str| fs::write(root.join(file), text).unwrap();
+        assert_eq!(least_of(&inner), None);
+        write("memory.limit_in_bytes", "9223372036854771712\n");
+        write("x/memory.limit_in_bytes", "314572800\n");
+        write("x/memory.usage_in_bytes", "1000000\n");
+        assert_eq!(least_of(&inner), Some(313_572_800));
+        write("x/y/memory.max", "max\n");
+        write("memory.max", "200000000\n");
+        assert_eq!(least_of(&inner), Some(200_000_000));
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

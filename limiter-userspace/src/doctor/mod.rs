@@ -2,10 +2,12 @@
 //!
 //! Nothing is changed: what a check needs of the kernel is made without a name, and goes with it.
 
+mod driver;
 mod finding;
 mod host;
 mod port;
 
+pub(crate) use self::driver::{cost, interruption};
 pub use self::finding::{Finding, Verdict};
 use self::port::Owner;
 use crate::{
@@ -15,6 +17,7 @@ use crate::{
         interface::{Interface, list, resolve},
         link::exists,
         maps::Maps,
+        stacked,
     },
     error::Result,
     policy::units::printable,
@@ -55,7 +58,7 @@ pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
         if only_up && !state.as_ref().is_ok_and(|state| state.is_up) {
             continue;
         }
-        for mut finding in port::examine(interface, &state, is_ours(interface)) {
+        for mut finding in port::examine(pins, interface, &state, is_ours(interface)) {
             finding.interface = Some(printable(&interface.name, 16));
             // Nobody asked for this one to be attached.
             if names.is_empty() && finding.verdict == Verdict::Fail {
@@ -64,7 +67,23 @@ pub fn examine(pins: &Pins, names: &[String]) -> Result<Vec<Finding>> {
             findings.push(finding);
         }
     }
+    findings.extend(twice(ours.as_deref().unwrap_or_default())?);
     Ok(findings)
+}
+
+/// The pairs of attached interfaces that count packets twice.
+fn twice(ours: &[Attached]) -> Result<Vec<Finding>> {
+    let all = list()?;
+    let is_ours = |it: &&Interface| ours.iter().any(|ours| ours.present && ours.index == it.index);
+    let attached: Vec<_> = all.iter().filter(is_ours).collect();
+    let finding = |[below, above]: [&Interface; 2]| {
+        let (found, remedy) = stacked::twice(below, above);
+        Finding {
+            interface: Some(printable(&below.name, 16)),
+            ..Finding::new("twice", Verdict::Warn, found).with_remedy(remedy)
+        }
+    };
+    Ok(stacked::stacked(&attached).into_iter().map(finding).collect())
 }
 
 /// What the instance is attached to; nothing if there is none.

@@ -4,12 +4,18 @@ use std::{collections::BTreeMap, io};
 
 use aya::util::online_cpus;
 
-use super::finding::{Finding, Verdict};
+use super::{
+    driver,
+    finding::{Finding, Verdict},
+};
 use crate::{
     datapath::{
+        bpffs::Pins,
         ethtool::{Device, Queues},
+        features::XdpFeatures,
         instance::Attached,
         interface::{Interface, LinkState},
+        main_program::takes_pieces,
         mode::Mode,
     },
     error::Error,
@@ -38,6 +44,7 @@ pub(super) enum Owner<'a> {
 
 /// Checks an interface, given how it is.
 pub(super) fn examine(
+    pins: &Pins,
     interface: &Interface,
     state: &io::Result<LinkState>,
     owner: Owner<'_>,
@@ -56,7 +63,24 @@ pub(super) fn examine(
     let driver = device.as_ref().ok().and_then(|device| device.driver().ok());
     let driver =
         driver.map_or_else(|| "a driver without a name".to_owned(), |it| printable(&it, 32));
-    findings.push(mode(&name, &driver, running));
+    let features = XdpFeatures::of(interface);
+    findings.push(mode(&name, &driver, running, features));
+    if running != Some(Mode::Generic) {
+        findings.extend(driver::examine_cost(&name, &driver));
+    }
+    if let Owner::Ours(attached) = owner
+        && attached.mode == Mode::Native
+    {
+        // An error is told by the check of the main program.
+        let pieces = takes_pieces(pins, attached.slot);
+        findings.extend(pieces.ok().map(|pieces| mtu(&name, interface.mtu, pieces, features)));
+    } else {
+        let queues = device.as_ref().ok().and_then(|device| device.queues().ok());
+        // Of a driver that takes packets in several pieces, the MTU does not matter.
+        let pieces = features.is_some_and(|features| features.pieces);
+        let mtu = (!pieces).then_some(interface.mtu);
+        findings.extend(driver::examine(&name, &driver, queues, mtu));
+    }
     if let Ok(device) = &device {
         if let Ok(features) = device.features() {
             findings.push(merging(&name, &driver, running, &features));
@@ -101,8 +125,29 @@ fn program(interface: &Interface, state: &io::Result<LinkState>, owner: Owner<'_
 }
 
 /// The driver, and how the program runs on it.
-fn mode(interface: &str, driver: &str, running: Option<Mode>) -> Finding {
+fn mode(
+    interface: &str,
+    driver: &str,
+    running: Option<Mode>,
+    features: Option<XdpFeatures>,
+) -> Finding {
+    let has_none = features.is_some_and(|features| !features.native);
     match running {
+        None if has_none => Finding::new(
+            "mode",
+            Verdict::Note,
+            format!("{driver} has no native mode; attaching takes generic mode, which is slower"),
+        ),
+        Some(Mode::Generic) if has_none => Finding::new(
+            "mode",
+            Verdict::Warn,
+            format!(
+                "{driver}, generic, as it has no native mode: packets are dropped after the stack took memory for them"
+            ),
+        )
+        .with_remedy(format!(
+            "another driver or device; `limiter attach {interface} --mode native` has the words of this one"
+        )),
         None => Finding::ok("mode", format!("{driver}; attaching tries native mode first")),
         Some(Mode::Native) => Finding::ok("mode", format!("{driver}, native")),
         Some(Mode::Generic) => Finding::new(
@@ -116,6 +161,26 @@ fn mode(interface: &str, driver: &str, running: Option<Mode>) -> Finding {
              with the last interface: `limiter policy save` it first)"
         )),
     }
+}
+
+/// Whether the MTU can be raised while a program is attached.
+fn mtu(interface: &str, mtu: u32, pieces: bool, features: Option<XdpFeatures>) -> Finding {
+    const CHECK: &str = "mtu";
+    let mtu = grouped(mtu.into());
+    if pieces {
+        return Finding::ok(CHECK, format!("{mtu}; it can be raised while attached"));
+    }
+    let found = format!(
+        "{mtu}; while attached it can be raised to about 3,500, as packets have to be in one piece"
+    );
+    let finding = Finding::new(CHECK, Verdict::Note, found);
+    if features.is_some_and(|features| !features.pieces) {
+        return finding;
+    }
+    finding.with_remedy(format!(
+        "for jumbo frames: limiter attach {interface} --replace --mode native-frags; its packets pass unlimited for \
+         some milliseconds"
+    ))
 }
 
 /// Which of these features are on, by their names, and the arguments of ethtool(8) that switch off those
@@ -268,6 +333,32 @@ mod tests {
             finding.found,
             "2,500 packets beside 1,000,000, since the start: no limit saw them"
         );
+    }
+
+    #[test]
+    fn packets_in_one_piece_bound_the_mtu() {
+        let note = mtu("eth0", 1_500, false, None);
+        assert_eq!(note.verdict, Verdict::Note);
+        assert!(note.found.starts_with("1,500; while attached "), "{note:?}");
+        assert!(note.remedy.unwrap().contains("attach eth0 --replace --mode native-frags;"));
+        assert_eq!(mtu("eth0", 9_000, true, None).verdict, Verdict::Ok);
+        let without = Some(XdpFeatures { native: true, pieces: false });
+        assert_eq!(mtu("eth0", 1_500, false, without).remedy, None, "the driver has no such mode");
+    }
+
+    #[test]
+    fn a_driver_without_native_mode_is_told_before() {
+        let of = |running, native| {
+            let features = Some(XdpFeatures { native, pieces: false });
+            mode("eth0", "e1000e", running, features)
+        };
+        assert_eq!(of(None, true).verdict, Verdict::Ok);
+        let note = of(None, false);
+        assert!(note.verdict == Verdict::Note && note.found.contains("has no native mode"));
+        let running = of(Some(Mode::Generic), false);
+        assert_eq!(running.verdict, Verdict::Warn);
+        assert!(running.found.contains("has no native mode"), "{running:?}");
+        assert!(of(Some(Mode::Generic), true).remedy.is_some());
     }
 
     #[test]

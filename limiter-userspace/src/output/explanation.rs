@@ -77,16 +77,16 @@ pub(crate) fn facts(it: &Explanation) -> Vec<String> {
 pub(crate) fn limits(it: &Explanation) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT"),
-        Column::left("PER").rank(3),
-        Column::left("MODE"),
-        Column::left("MATCHES").rank(1),
-        Column::right("RATE"),
-        Column::right("BURST").rank(4),
+        Column::left("PER").rank(5),
+        Column::left("MODE").rank(1),
+        Column::left("MATCHES").rank(3),
+        Column::right("RATE").rank(2),
+        Column::right("BURST").rank(6),
         Column::right("USED"),
-        Column::right("LEFT").rank(2),
+        Column::right("LEFT").rank(4),
         Column::right("PASSES IN"),
-        Column::right("FULL IN").rank(5),
-        Column::left("").rank(6),
+        Column::right("FULL IN").rank(7),
+        Column::left("").rank(8),
     ]);
     for (report, standing) in &it.limits {
         let (matches, tone) = match standing {

@@ -9,6 +9,7 @@ pub mod file;
 pub mod findings;
 pub mod limits;
 pub mod lists;
+pub mod locale;
 pub mod monitoring;
 pub mod number;
 pub mod setting;

@@ -5,12 +5,15 @@ use std::{io::Write, net::IpAddr};
 use serde::Serialize;
 
 use super::{
-    number::grouped,
+    number::{grouped, scaled},
     stream::{Output, OutputError},
     table::{Cell, Column, Table},
     tone::Tone,
 };
-use crate::datapath::snapshot::Talker;
+use crate::datapath::{snapshot::Talker, survey::Sighting};
+
+/// What is said where there is nothing to list.
+const NONE: &str = "No source has been seen yet.";
 
 /// The JSON schema.
 const SCHEMA: &str = "limiter.top/1";
@@ -42,6 +45,31 @@ impl From<&Talker> for TopEntry {
     }
 }
 
+/// A source with its rates, as `top --by rate -j` and `watch -j` print it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RateEntry {
+    #[serde(flatten)]
+    entry: TopEntry,
+    passed_per_second: Option<f64>,
+    dropped_per_second: Option<f64>,
+}
+
+impl RateEntry {
+    /// A source, and its packets per second, passed and dropped; `None` if they are not known.
+    pub fn new(talker: &Talker, rates: Option<[f64; 2]>) -> Self {
+        Self {
+            entry: TopEntry::from(talker),
+            passed_per_second: rates.map(|[passed, _]| rounded(passed)),
+            dropped_per_second: rates.map(|[_, dropped]| rounded(dropped)),
+        }
+    }
+}
+
+/// Rounds to three decimals; rates are not more exact.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
 /// The name of a source: its address, or its prefix if that counts as one source.
 pub fn source(talker: &Talker) -> String {
     name(talker.address, talker.prefix)
@@ -66,7 +94,7 @@ pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(),
         return output.entries(SCHEMA, "sources", &entries);
     }
     if talkers.is_empty() {
-        return writeln!(output, "No source has been seen yet.");
+        return writeln!(output, "{NONE}");
     }
     let mut table = Table::new([
         Column::left("SOURCE"),
@@ -85,6 +113,47 @@ pub fn print<W: Write>(output: &mut Output<W>, talkers: &[Talker]) -> Result<(),
             Cell::new(amounts.traffic(dropped.bytes), tone),
             grouped(passed.packets).into(),
             amounts.traffic(passed.bytes).into(),
+        ]);
+    }
+    output.table(&table)
+}
+
+/// Prints sources with their rates in the given order: as JSON if that was asked for, otherwise as
+/// a table.
+///
+/// # Errors
+/// [`OutputError`], if they cannot be written.
+pub fn print_rates<W: Write>(
+    output: &mut Output<W>,
+    found: &[Sighting],
+) -> Result<(), OutputError> {
+    let rates = |it: &Sighting| it.rates.map(|rates| rates.map(f64::from));
+    if output.is_json() {
+        let entries: Vec<_> =
+            found.iter().map(|it| RateEntry::new(&it.talker, rates(it))).collect();
+        return output.entries(SCHEMA, "sources", &entries);
+    }
+    if found.is_empty() {
+        return writeln!(output, "{NONE}");
+    }
+    let mut table = Table::new([
+        Column::left("SOURCE"),
+        Column::right("DROPPED/S"),
+        Column::right("PASSED/S"),
+        Column::right("DROPPED"),
+        Column::right("PASSED"),
+    ]);
+    for it in found {
+        let Talker { passed, dropped, .. } = it.talker;
+        let rate = |side: usize| rates(it).map_or_else(|| "-".into(), |both| scaled(both[side]));
+        let dropping = rates(it).is_some_and(|[_, dropped]| dropped > 0.0);
+        let tone = if dropping { Tone::Dropped } else { Tone::Plain };
+        table.row([
+            Cell::new(source(&it.talker), Tone::Strong),
+            Cell::new(rate(1), tone),
+            rate(0).into(),
+            Cell::new(grouped(dropped.packets), Tone::of_drops(dropped.packets)),
+            grouped(passed.packets).into(),
         ]);
     }
     output.table(&table)
@@ -132,6 +201,27 @@ SOURCE               DROPPED   BYTES  PASSED  BYTES
 192.0.2.1                  0      0B   9,000  540kB
 "
         );
+    }
+
+    #[test]
+    fn rates_come_before_counts() {
+        let sighting = |talker, rates| Sighting { talker, rates };
+        let found = [
+            sighting(talker("192.0.2.7", 32, 9_000, 1_234), Some([1_000.0, 2_500_000.0])),
+            sighting(talker("192.0.2.8", 32, 5, 0), Some([2.5, 0.0])),
+            sighting(talker("2001:db8:1:2::", 64, 5, 7), None),
+        ];
+        assert_eq!(
+            printed(false, false, |output| print_rates(output, &found)),
+            "\
+SOURCE             DROPPED/S  PASSED/S  DROPPED  PASSED
+192.0.2.7              2.50M     1.00k    1,234   9,000
+192.0.2.8                  0       2.5        0       5
+2001:db8:1:2::/64          -         -        7       5
+"
+        );
+        let json = printed(true, false, |output| print_rates(output, &found[1..2]));
+        assert!(json.contains(r#""passed_per_second":2.5,"dropped_per_second":0.0}]}"#), "{json}");
     }
 
     #[test]

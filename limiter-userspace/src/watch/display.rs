@@ -38,6 +38,7 @@ impl<W: Write> Display<'_, W> {
         match self {
             Self::Screen(screen) if screen.is_left() => Ok(()),
             Self::Screen(screen) => {
+                watch.view.clock = SystemTime::now();
                 watch.stand(false);
                 let drawn = screen.draw(&watch.view).map_err(WatchError::Terminal)?;
                 // The new size may show more rows, whose standings are then read.

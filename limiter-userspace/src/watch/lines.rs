@@ -23,7 +23,7 @@ use crate::{
         stream::{Output, OutputError},
         table::{Cell, Column, GAP, Table},
         timestamp::utc,
-        top::{self, TopEntry},
+        top::{self, RateEntry, rounded},
     },
 };
 
@@ -123,7 +123,7 @@ struct Record {
     /// Seconds since 1970, UTC.
     time: f64,
     rates: Option<RatesRecord>,
-    top: Vec<TopRecord>,
+    top: Vec<RateEntry>,
     /// Seconds from the latest scan to this reading.
     top_age: f64,
 }
@@ -165,23 +165,16 @@ struct LimitRecord {
 /// Packets per second, by the name of the reason.
 struct ReasonRecord([Flow; REASONS]);
 
-#[derive(Serialize)]
-struct TopRecord {
-    #[serde(flatten)]
-    entry: TopEntry,
-    passed_per_second: Option<f64>,
-    dropped_per_second: Option<f64>,
-}
-
 impl Record {
     fn new(view: &View, now: SystemTime) -> Self {
         let snapshot = view.history.latest();
+        let entry = |row: &Ranked| RateEntry::new(&row.talker, row.rates);
         let names = || snapshot.interfaces.iter().map(|interface| interface.name.clone());
         Self {
             status: Status { schema: SCHEMA, ..Status::new(snapshot, view.tables) },
             time: rounded(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()),
             rates: view.history.rates().map(|rates| RatesRecord::new(rates, names())),
-            top: view.talkers.rows().iter().take(TOP).map(TopRecord::from).collect(),
+            top: view.talkers.rows().iter().take(TOP).map(entry).collect(),
             top_age: rounded(view.scan_age().as_secs_f64()),
         }
     }
@@ -218,25 +211,10 @@ impl From<Flow> for FlowRecord {
     }
 }
 
-impl From<&Ranked> for TopRecord {
-    fn from(row: &Ranked) -> Self {
-        Self {
-            entry: TopEntry::from(&row.talker),
-            passed_per_second: row.rates.map(|[passed, _]| rounded(passed)),
-            dropped_per_second: row.rates.map(|[_, dropped]| rounded(dropped)),
-        }
-    }
-}
-
 impl Serialize for ReasonRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         by_reason(serializer, |reason| rounded(self.0[reason.index()].packets))
     }
-}
-
-/// Rounds to three decimals; rates are not more exact.
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

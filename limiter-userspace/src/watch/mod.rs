@@ -12,10 +12,12 @@ pub mod controls;
 pub mod data_source;
 mod display;
 pub mod history;
+pub mod limit_order;
 pub mod lines;
 mod observer;
 pub mod opened;
 pub mod options;
+
 mod pace;
 pub mod screen;
 pub mod session;

@@ -62,10 +62,11 @@ impl<S: DataSource> Observer<S> {
         Ok(Self { source, pace, details: Pace::default(), view })
     }
 
-    /// Makes a regular reading, with a scan if one is due. Returns false if it failed for a cause
-    /// that passes; the picture then stays as it is.
-    pub(super) fn read(&mut self) -> Result<bool, S::Error> {
-        let search = self.pace.is_due(Instant::now()).then(|| self.view.search());
+    /// Makes a regular reading, with a scan if one is due, or if this is the `last` reading.
+    /// Returns false if it failed for a cause that passes; the picture then stays as it is.
+    pub(super) fn read(&mut self, last: bool) -> Result<bool, S::Error> {
+        let is_due = last || self.pace.is_due(Instant::now());
+        let search = is_due.then(|| self.view.search());
         let Some(reading) = self.ask(search.as_ref())? else { return Ok(false) };
         self.view.update(reading);
         self.stand(true);
@@ -125,7 +126,7 @@ impl<S: DataSource> Observer<S> {
             Effect::Read => {
                 // The order or the filter may have changed since the latest scan.
                 (self.pace, self.details) = (Pace::default(), Pace::default());
-                self.read()?;
+                self.read(false)?;
             }
             Effect::Open => self.detail(),
             Effect::Act(action) => {
@@ -291,7 +292,7 @@ mod tests {
     fn a_picture_that_stands_still_is_not_late() {
         let mut watch = begun();
         watch.source.fails = true;
-        assert!(!watch.read().unwrap() && watch.view.late.is_some());
+        assert!(!watch.read(false).unwrap() && watch.view.late.is_some());
         press(&mut watch, "p", true);
         assert!(watch.view.late.is_none());
         // A moving picture is.

@@ -33,7 +33,11 @@ impl Options {
         Self { interval, count: Some(1), length: None, lines: true, read_only: true }
     }
 
-    pub(super) fn check(&self) -> Result<(), WatchError> {
+    /// Checks that the interval is in its range.
+    ///
+    /// # Errors
+    /// [`WatchError::Interval`].
+    pub fn check(&self) -> Result<(), WatchError> {
         if (Self::SHORTEST..=Self::LONGEST).contains(&self.interval) {
             Ok(())
         } else {

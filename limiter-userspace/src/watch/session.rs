@@ -17,7 +17,8 @@ use super::{
     wake::{Signals, Wake, Waker, leave_to_the_first},
 };
 use crate::{
-    output::stream::Output,
+    output::{locale::is_utf8, stream::Output},
+    policy::units::printable,
     watch::{
         data_source::DataSource,
         options::{Options, WatchError},
@@ -62,6 +63,8 @@ where
     });
     let mut watch = Observer::begin(source, interval, output.has_colour())?;
     watch.view.controls.read_only = options.read_only;
+    watch.view.ascii = !is_utf8();
+    watch.view.host = host();
     let on_screen = output.is_terminal() && !output.is_json() && !options.lines;
     // Before the terminal is taken over, as an error here could not give it back.
     let signals = Signals::new(on_screen).map_err(WatchError::Wait)?;
@@ -79,7 +82,7 @@ where
                 watch.view.now = Instant::now();
                 display.show(&mut watch)?;
             }
-            Wake::Tick if watch.read()? => {
+            Wake::Tick if watch.read(left == Some(1))? => {
                 display.show(&mut watch)?;
                 left = left.map(|left| left - 1);
             }
@@ -114,6 +117,13 @@ where
         say_goodbye(&watch.view);
     }
     Ok(())
+}
+
+/// The name of this host, up to its first dot, as prompts show it.
+fn host() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    printable(name.split('.').next().unwrap_or_default(), 32)
 }
 
 /// Tells on standard error that the limiter stays attached. A failure to do so is ignored.
@@ -180,6 +190,22 @@ mod tests {
         run(options, &mut output, Example(read))?;
         drop(output);
         Ok(String::from_utf8(written).unwrap())
+    }
+
+    #[test]
+    fn a_single_line_is_about_two_scans_however_long_they_take() {
+        let mut scans = 0;
+        let read = |scan| {
+            if scan {
+                scans += 1;
+                std::thread::sleep(Options::SHORTEST * 2);
+            }
+            Ok(example::reading(Instant::now(), Duration::from_secs(5), scan))
+        };
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, false, false);
+        run(&Options::once(Options::SHORTEST), &mut output, Example(read)).unwrap();
+        assert_eq!(scans, 2);
     }
 
     const FAST: Options = Options {

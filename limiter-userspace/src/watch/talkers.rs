@@ -7,7 +7,7 @@ use limiter_common::base::address::Address;
 
 use crate::datapath::{
     snapshot::Talker,
-    survey::{Order, Sighting, rank},
+    survey::{Filter, Order, Sighting, rank},
 };
 
 /// A source, with its rates.
@@ -95,10 +95,9 @@ impl Talkers {
     }
 
     /// Sorts and filters the sources of the latest scan, without another scan.
-    pub fn arrange(&mut self, order: Order, within: Option<IpNet>) {
+    pub fn arrange(&mut self, order: Order, within: Option<&Filter>) {
         let found = self.found.get_or_insert_with(|| std::mem::take(&mut self.rows));
-        let is_within =
-            |net: IpNet| within.is_none_or(|within| within.contains(&net) || net.contains(&within));
+        let is_within = |net: IpNet| within.is_none_or(|within| within.includes(net));
         let rows = found.iter().filter(|row| is_within(row.net()));
         self.rows = rows.cloned().collect();
         self.rows.sort_by_cached_key(|row| {

@@ -5,9 +5,11 @@ use std::{io, mem::ManuallyDrop, panic, thread};
 use crossterm::{
     event::{DisableBracketedPaste, EnableBracketedPaste},
     execute,
-    terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode},
+    terminal::{Clear, ClearType, EnterAlternateScreen, disable_raw_mode, enable_raw_mode, size},
 };
-use ratatui::{DefaultTerminal, Terminal, backend::CrosstermBackend};
+use ratatui::{
+    DefaultTerminal, Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect,
+};
 
 use super::{
     controls::Drawn,
@@ -23,6 +25,8 @@ pub(super) struct Screen {
     /// Never dropped: it would report on standard error that the cursor could not be shown, and that
     /// would panic if the terminal is gone.
     terminal: ManuallyDrop<DefaultTerminal>,
+    /// The area of the picture.
+    area: Rect,
     /// Whether the shell has the terminal. Nothing is written to it then.
     is_left: bool,
 }
@@ -35,9 +39,14 @@ impl Screen {
             restore();
             earlier(panic);
         }));
-        let new = || Terminal::new(CrosstermBackend::new(io::stdout()));
-        let terminal = take_over().and_then(|()| new()).inspect_err(|_| restore())?;
-        Ok(Self { terminal: ManuallyDrop::new(terminal), is_left: false })
+        let new = || {
+            let area = area()?;
+            let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+            let terminal = Terminal::with_options(CrosstermBackend::new(io::stdout()), options)?;
+            Ok((ManuallyDrop::new(terminal), area))
+        };
+        let (terminal, area) = take_over().and_then(|()| new()).inspect_err(|_| restore())?;
+        Ok(Self { terminal, area, is_left: false })
     }
 
     /// Gives the terminal back to the shell and stops the process. The terminal is taken over again
@@ -65,6 +74,11 @@ impl Screen {
 
     /// Draws a watch. Returns the size of its tables on the screen.
     pub(super) fn draw(&mut self, view: &View) -> io::Result<Drawn> {
+        let area = area()?;
+        if area != self.area {
+            self.terminal.resize(area)?;
+            self.area = area;
+        }
         let mut drawn = Drawn::default();
         self.terminal.draw(|frame| {
             drawn = screen::render(view, frame.area(), frame.buffer_mut());
@@ -93,6 +107,14 @@ impl Drop for Screen {
             restore();
         }
     }
+}
+
+/// The whole of the terminal. Serial consoles and terminals in containers may not know their size
+/// and say 0: they count as 80 columns and 24 rows, as for other programs.
+fn area() -> io::Result<Rect> {
+    let (columns, rows) = size()?;
+    let or = |size: u16, default| if size == 0 { default } else { size };
+    Ok(Rect::new(0, 0, or(columns, 80), or(rows, 24)))
 }
 
 fn take_over() -> io::Result<()> {

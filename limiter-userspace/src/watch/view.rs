@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crossterm::event::Event;
@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use super::{
     controls::{Choice, Controls, Drawn, Effect},
     history::History,
+    limit_order::LimitOrder,
     opened::{Details, Opened},
     standing::Standing,
     talkers::{Ranked, Talkers},
@@ -93,8 +94,15 @@ pub struct View {
     pub started: Instant,
     /// The time of drawing. It goes on while the picture is frozen.
     pub now: Instant,
+    /// The time of day at the time of drawing.
+    pub clock: SystemTime,
+    /// The name of this host; empty if it is not known.
+    pub host: String,
     /// Whether colours may be used.
     pub colour: bool,
+    /// Whether only ASCII may be drawn.
+    pub ascii: bool,
+    limit_order: LimitOrder,
     drawn: Drawn,
 }
 
@@ -116,9 +124,14 @@ impl View {
             interval,
             started,
             now: started,
+            clock: SystemTime::UNIX_EPOCH,
+            host: String::new(),
             colour,
+            ascii: false,
+            limit_order: LimitOrder::default(),
             drawn: Drawn::default(),
         };
+        view.arrange();
         view.scanned(scan, started);
         view
     }
@@ -130,6 +143,7 @@ impl View {
         self.scanned(scan, snapshot.taken);
         self.history.record(snapshot);
         self.limits = limits;
+        self.arrange();
     }
 
     /// Takes in a reading that a key asked for: its sources and settings. Counters and rates stay
@@ -139,6 +153,7 @@ impl View {
         self.now = snapshot.taken;
         self.scanned(scan, snapshot.taken);
         self.limits = limits;
+        self.arrange();
     }
 
     /// Notes a failed reading, with the reason.
@@ -182,7 +197,7 @@ impl View {
         let mut effect = self.controls.press(event, choice, now);
         if effect == Effect::Search && self.controls.frozen {
             // A frozen picture is sorted and filtered without a new scan.
-            self.talkers.arrange(self.controls.order, self.controls.filter);
+            self.talkers.arrange(self.controls.order, self.controls.filter.as_ref());
             self.matching = self.talkers.rows().len() as u64;
             effect = Effect::Nothing;
         }
@@ -238,6 +253,12 @@ impl View {
     pub fn scan_age(&self) -> Duration {
         let latest = self.history.latest().taken;
         self.talkers.taken().map_or(Duration::ZERO, |taken| latest.saturating_duration_since(taken))
+    }
+
+    /// Puts the limits that refuse packets first, and those that are off last.
+    fn arrange(&mut self) {
+        self.limit_order.note(self.history.rates(), self.now);
+        self.limit_order.arrange(&mut self.limits.rows, self.now);
     }
 
     fn scanned(&mut self, scan: Option<Scan>, taken: Instant) {

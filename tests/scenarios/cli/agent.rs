@@ -435,8 +435,14 @@ fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     let bench = Bench::new();
     let document = Document::new("limits: [{name: source, key: source, rate: 10/h, burst: 5}]");
     let agent = Agent::start(&bench, &document, "-i eth0 -i lo --policy FILE");
-    agent.expect("attached");
-    agent.expect("attached");
+    for attached in [(); 2].map(|()| agent.expect("attached")) {
+        let words = attached["fallback"].as_str();
+        if attached["interface"] == "lo" {
+            assert!(words.unwrap().contains("does not support XDP in native mode"), "{attached}");
+        } else {
+            assert_eq!((&attached["mode"], words), (&"native".into(), None));
+        }
+    }
     agent.expect("unchanged");
     let rate = || {
         let outcome = bench.run("limit list -j").outcome().unwrap();

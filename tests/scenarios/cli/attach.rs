@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use limiter_userspace::datapath::{interface::Interface, mode::Mode, refusal::words};
 use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL, json::send};
@@ -214,4 +215,124 @@ fn interfaces_that_are_attached_together_share_the_policy() {
         thread::sleep(Duration::from_millis(10));
     }
     assert!(counted(&bench, "exceed") >= 270);
+}
+
+#[test]
+fn a_driver_says_why_it_refuses() {
+    let bench = Bench::new();
+    let words = "Underlying driver does not support XDP in native mode (Operation not supported";
+    bench.refused(&format!("attach lo {SMALL} --mode native"), 1, &["lo does not take XDP", words]);
+    let outcome = bench.done(&format!("attach lo {SMALL}"));
+    assert!(outcome.stdout.contains(&format!("refused native mode: {words}")), "{outcome}");
+    bench.done("detach lo");
+    let told = bench.json(&format!("attach lo {SMALL} -j"));
+    let fallback = told["interfaces"][0]["fallback"].as_str().unwrap();
+    assert!(fallback.starts_with(words), "{told}");
+}
+
+#[test]
+fn nothing_is_left_of_the_question_to_a_driver_that_takes_programs() {
+    let bench = Bench::new();
+    let [veth, lo] = ["eth0", "lo"].map(|name| {
+        let ask = || words(&Interface::find(name).unwrap(), Mode::Native);
+        bench.hosts.router.namespace.inside(ask).unwrap()
+    });
+    assert_eq!(veth, None);
+    assert!(lo.unwrap().contains("does not support XDP"));
+    assert!(bench.programs().values().all(Option::is_none), "{:?}", bench.programs());
+    bench.done(&format!("attach eth0 {SMALL} --mode native"));
+}
+
+#[test]
+fn with_programs_for_several_pieces_the_mtu_can_be_raised() {
+    let bench = Bench::new();
+    // The driver looks at the MTU of the other end of the pair.
+    let raise = || bench.hosts.client.ip("link set eth0 mtu 9000");
+    let lower = || bench.hosts.client.ip("link set eth0 mtu 1500").unwrap();
+    bench.done(&format!("attach eth0 {SMALL} --pps 1kpps"));
+    raise().unwrap_err();
+    let said = bench.done("attach eth0 --replace --mode native-frags").stdout;
+    assert!(said.starts_with("eth0: replaced the program, still in native mode"), "{said}");
+    raise().unwrap();
+    lower();
+    // It stays so.
+    bench.done("attach eth0 --replace");
+    raise().unwrap();
+    lower();
+    assert_eq!(bench.json("limit show source -j")["rate_per_second"], 1_000);
+    bench.done("detach eth0");
+    bench.done(&format!("attach eth0 {SMALL} --mode native-frags"));
+    raise().unwrap();
+    assert_eq!(bench.json("status -j")["interfaces"][0]["mode"], "native");
+    bench.refused("attach lo --mode native-frags", 1, &["lo does not take XDP in native mode"]);
+}
+
+#[test]
+fn a_port_and_its_bridge_are_told_to_count_twice() {
+    let bench = Bench::new();
+    let lines = "link add br0 type bridge\nlink set eth0 master br0\nlink set br0 up";
+    bench.hosts.router.ip(lines).unwrap();
+    let twice = |outcome: &str| outcome.matches("are counted twice").count();
+    let outcome = bench.done(&format!("attach eth0 {SMALL}"));
+    assert_eq!(twice(&outcome.stderr), 0, "{outcome}");
+    let outcome = bench.done("attach br0");
+    assert_eq!(twice(&outcome.stderr), 1, "{outcome}");
+    assert!(outcome.stderr.contains("warning: eth0 passes packets on to br0; "), "{outcome}");
+    assert!(outcome.stderr.contains("limiter detach br0"), "{outcome}");
+    assert_eq!(twice(&bench.done("attach eth0 br0 lo").stderr), 0, "neither is new");
+    let report = bench.json("doctor -j");
+    let findings = report["findings"].as_array().unwrap().iter();
+    let found: Vec<_> = findings.filter(|it| it["check"] == "twice").collect();
+    assert!(found.len() == 1 && found[0]["interface"] == "eth0", "{report}");
+    assert_eq!((&found[0]["verdict"], report["verdict"].as_str()), (&"warn".into(), Some("warn")));
+}
+
+#[test]
+fn what_native_mode_on_veth_costs_is_told_once() {
+    let bench = Bench::new();
+    // What somebody at a terminal sees.
+    let seen = |arguments: &str| {
+        let mut script = bench.hosts.router.command("script");
+        let command = format!("{} {arguments}", bench.limiter.path().display());
+        let output = script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
+        String::from_utf8_lossy(&output.output().unwrap().stdout).into_owned()
+    };
+    let text = seen(&format!("attach eth0 {SMALL}"));
+    assert!(text.contains("warning: eth0: native mode ends segmentation offload"), "{text}");
+    assert!(text.contains("eth0: attached in native mode"), "{text}");
+    assert!(text.contains("loading the program and making the tables ..."), "{text}");
+    assert!(!seen("attach eth0 --replace").contains("segmentation"));
+    let told = |command: &str| bench.done(command).stdout.contains("ends segmentation offload");
+    assert!(told("doctor eth0"));
+    bench.done("detach eth0");
+    let text = seen(&format!("attach eth0 {SMALL} --mode generic"));
+    assert!(text.contains("attached in generic mode") && !text.contains("segmentation"), "{text}");
+    assert!(!told("doctor eth0"));
+    // A script is not told by `attach`.
+    bench.done("detach eth0");
+    assert_eq!(bench.done(&format!("attach eth0 {SMALL}")).stderr, "");
+}
+
+#[test]
+fn without_sysfs_the_cause_is_named() {
+    let bench = Bench::new();
+    let run = |command: &str| {
+        let script = format!(
+            "mkdir -p /var/lib/bpf && mount -t bpf bpf /var/lib/bpf && umount -l /sys && \
+             exec \"$0\" --bpffs /var/lib/bpf/limiter {command}; exit 99"
+        );
+        let mut shell = bench.hosts.router.command("unshare");
+        shell.args(["-m", "sh", "-c", &script]).arg(bench.limiter.path());
+        let output = shell.env_remove("LIMITER_BPFFS").output().unwrap();
+        let [text, errors] =
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        (output.status.code(), text, errors)
+    };
+    let (code, text, errors) = run(&format!("attach eth0 {SMALL}"));
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(errors.contains("/sys/devices/system/cpu/possible: No such file"), "{errors}");
+    assert!(errors.contains("hint: mount sysfs with `mount -t sysfs sysfs /sys`"), "{errors}");
+    let (code, text, errors) = run("doctor eth0");
+    assert_eq!(code, Some(1), "{text}{errors}");
+    assert!(text.lines().any(|it| it.starts_with("fail ") && it.contains(" sysfs ")), "{text}");
 }

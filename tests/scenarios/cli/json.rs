@@ -68,10 +68,15 @@ fn limit_shape() -> Value {
 
 /// Sends `packets` datagrams from a source to the router, quickly.
 pub(super) fn send(bench: &Bench, source: impl Into<IpAddr>, packets: u64) {
+    send_with(bench, source, 18, packets);
+}
+
+/// Sends packets of a source with this many bytes of payload.
+fn send_with(bench: &Bench, source: impl Into<IpAddr>, payload: usize, packets: u64) {
     let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
     let source = source.into();
     let frame = Frame::udp(source, to.address_like(source), 1, 9)
-        .payload(18)
+        .payload(payload)
         .macs(from.mac, to.mac)
         .build();
     let rate = 10_000;
@@ -199,6 +204,15 @@ fn top_is_in_the_order_of_drops() {
         |entry: &Value| entry["passed"].as_u64().unwrap() + entry["dropped"].as_u64().unwrap();
     assert_eq!((sent(&entries[0]), sent(&entries[1])), (900, 600));
     assert_eq!(bench.json("top -j -n 1")["sources"].as_array().unwrap().len(), 1);
+
+    // Longer packets, of which fewer came.
+    send_with(&bench, [192, 0, 2, 4], 1_400, 100);
+    let first = |by: &str| bench.json(&format!("top -j -n 1 --by {by}"))["sources"][0].take();
+    assert_eq!(first("drops")["source"], "192.0.2.2");
+    assert_eq!(first("packets")["source"], "192.0.2.2");
+    assert_eq!(first("bytes")["source"], "192.0.2.4");
+    let most = first("passed")["passed"].as_u64().unwrap();
+    assert!(entries.iter().all(|entry| entry["passed"].as_u64().unwrap() <= most));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod terminal;
 
-use std::{thread, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
 use limiter_tests::{
     packet::Frame,
@@ -11,7 +11,7 @@ use limiter_tests::{
 use serde_json::Value;
 
 use self::terminal::Terminal;
-use super::{Bench, Document, SMALL};
+use super::{Bench, Document, SMALL, json::send};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENTER: &str = "\r";
@@ -48,13 +48,18 @@ fn while_sending<T>(bench: &Bench, sources: &[([u8; 4], u64)], meanwhile: impl F
 
 fn start(bench: &Bench, arguments: &str, variables: &[(&str, &str)]) -> Terminal {
     let mut command = bench.hosts.router.command(bench.limiter.path().to_str().unwrap());
-    command.args(arguments.split(' ')).envs(variables.iter().copied());
-    for variable in ["LIMITER_BPFFS", "NO_COLOR", "SSH_CONNECTION"] {
-        if !variables.iter().any(|(name, _)| *name == variable) {
-            command.env_remove(variable);
-        }
-    }
+    command.args(arguments.split(' '));
+    in_environment(&mut command, variables);
     Terminal::start(command, 80, 24)
+}
+
+/// Sets these variables, and otherwise those of an ordinary terminal.
+fn in_environment(command: &mut Command, variables: &[(&str, &str)]) {
+    for variable in ["LIMITER_BPFFS", "NO_COLOR", "SSH_CONNECTION", "LC_ALL", "LC_CTYPE"] {
+        command.env_remove(variable);
+    }
+    command.env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+    command.envs(variables.iter().copied());
 }
 
 /// Everything that keys could change.
@@ -214,10 +219,101 @@ fn a_terminal_without_colours_over_a_slow_link_is_put_back_by_any_end() {
     });
 }
 
+#[test]
+fn narrow_terminals_and_those_of_unknown_size_show_what_is_dropped() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL} --pps 100/s --burst 100"));
+    let lines = "limits: [{name: first, key: source, match: {protocol: tcp}, rate: 9/s}, \
+                 {name: source, key: source, rate: 100/s, burst: 100}, \
+                 {name: last, key: source, match: {protocol: icmp}, rate: 9/s}]";
+    bench.done(&Document::new(lines).in_place("policy apply FILE"));
+    while_sending(&bench, &[([192, 0, 2, 7], 3_000), ([198, 51, 100, 9], 30)], || {
+        let mut screen = start(&bench, "watch --interval 300ms", &[]);
+        screen.wait_for("192.0.2.7 ");
+        screen.resize(45, 20);
+        // The limit that refuses packets comes before the others.
+        let place = |text: &str, words: &str| text.lines().position(|it| it.starts_with(words));
+        let text = screen.wait("a narrow screen with the limit that refuses first", |text| {
+            text.lines().next().is_some_and(|line| line.ends_with('Z') && line.len() <= 45)
+                && place(text, " source ").is_some_and(|it| Some(it) < place(text, " first "))
+        });
+        assert!(place(&text, " first ") < place(&text, " last "), "{text}");
+        assert!(text.ends_with("? help  q end\n"), "{text}");
+        screen.press(&["?"]);
+        screen.wait_for("1-15 of ");
+        screen.press(&[DOWN, DOWN]);
+        screen.wait_for("3-17 of ");
+        screen.press(&["q"]);
+        screen.wait("no help", |text| !text.contains("scroll"));
+
+        // A part of an address.
+        screen.press(&["/", "0.2.", ENTER]);
+        screen.wait("only one source", |text| {
+            text.contains("filter 0.2.") && text.contains("1 SOURCE ") && !text.contains("198.51.")
+        });
+        screen.press(&["q"]);
+        assert_eq!(screen.end().code(), Some(0));
+
+        let mut command = bench.hosts.router.command(bench.limiter.path().to_str().unwrap());
+        command.args(["watch", "--interval", "300ms"]);
+        in_environment(&mut command, &[]);
+        let mut screen = Terminal::start(command, 0, 0);
+        let text = screen.wait("all of it", |text| text.contains("over source"));
+        assert!(text.contains(" watching ") && text.contains("q end"), "{text}");
+        screen.press(&["q"]);
+        assert_eq!(screen.end().code(), Some(0));
+    });
+}
+
+#[test]
+fn a_terminal_gets_what_it_can_show() {
+    let bench = Bench::attached();
+    while_sending(&bench, &[([192, 0, 2, 7], 3_000)], || {
+        for variables in [[("LANG", "C"), ("LC_CTYPE", "")], [("LANG", "C.UTF-8"), ("LC_ALL", "C")]]
+        {
+            let mut screen = start(&bench, "watch --interval 300ms", &variables);
+            let text = screen.wait_for("over connection");
+            assert!(text.is_ascii() && text.contains("^v select"), "{text}");
+            screen.press(&["q"]);
+            assert_eq!(screen.end().code(), Some(0));
+        }
+        // A dumb terminal cannot be drawn on, and gets lines.
+        let mut screen = start(&bench, "watch --interval 300ms --count 2", &[("TERM", "dumb")]);
+        assert_eq!(screen.end().code(), Some(0));
+        let text = screen.text();
+        assert!(text.starts_with("TIME ") && text.contains("192.0.2.7 "), "{text}");
+        assert_eq!(screen.is_taken(), [false; 3]);
+    });
+}
+
+#[test]
+fn what_sends_now_is_told_by_two_readings() {
+    let bench = Bench::attached();
+    // It sent most, and sends no more.
+    send(&bench, [192, 0, 2, 99], 5_000);
+    while_sending(&bench, &[([192, 0, 2, 7], 800), ([192, 0, 2, 8], 10)], || {
+        let once = bench.done("watch --once").stdout;
+        let line = once.lines().nth(1).unwrap();
+        assert!(line.contains(" 192.0.2.7 ") && line.ends_with("/s"), "{once}");
+
+        let by = |what: &str| bench.json(&format!("top -j --by {what} --interval 500ms"));
+        assert_eq!(by("dropped")["sources"][0]["source"], "192.0.2.99");
+        let by_rate = by("rate");
+        let first = &by_rate["sources"][0];
+        let rate = |name: &str| first[name].as_f64().unwrap();
+        let sum = rate("passed_per_second") + rate("dropped_per_second");
+        assert!(first["source"] == "192.0.2.7" && (200.0..2_000.0).contains(&sum), "{by_rate}");
+        let text = bench.done("top --by rate -n 1").stdout;
+        assert!(text.starts_with("SOURCE     DROPPED/S  PASSED/S "), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("192.0.2.7 "), "{text}");
+    });
+}
+
 /// Starts a shell with this script; `$0` is the path of limiter.
 fn start_shell(bench: &Bench, script: &str) -> Terminal {
     let mut shell = bench.hosts.router.command("bash");
-    shell.args(["-c", script]).arg(bench.limiter.path()).env_remove("LIMITER_BPFFS");
+    shell.args(["-c", script]).arg(bench.limiter.path());
+    in_environment(&mut shell, &[]);
     Terminal::start(shell, 80, 24)
 }
 

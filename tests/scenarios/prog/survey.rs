@@ -5,7 +5,7 @@ use std::{net::IpAddr, thread, time::Duration};
 use ipnet::IpNet;
 use limiter_tests::{packet::Frame, program::TestProgram};
 use limiter_userspace::{
-    datapath::survey::{Findings, Order, Search, Survey},
+    datapath::survey::{Filter, Findings, Order, Search, Survey},
     policy::{Builtin, Policy},
 };
 
@@ -17,7 +17,10 @@ const TO6: [u16; 8] = [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1];
 const MOST: usize = 20;
 
 fn search(order: Order, within: Option<&str>) -> Search {
-    let within = within.map(|prefix| prefix.parse::<IpNet>().unwrap());
+    let within = within.map(|text| match text.parse::<IpNet>() {
+        Ok(prefix) => Filter::Prefix(prefix),
+        Err(_) => Filter::Part(text.to_owned()),
+    });
     Search { within, order, most: MOST, apart: Duration::from_millis(1) }
 }
 
@@ -62,6 +65,11 @@ fn a_filter_finds_what_is_not_among_the_first() {
     assert_eq!(names(&look(Some("2001:db8:0:7::1/128"))), ["2001:db8:0:7::"]);
     assert_eq!(names(&look(Some("2001:db8:0:8::/64"))), [""; 0]);
     assert_eq!(look(Some("0.0.0.0/0")).matching, 550);
+    // A part of an address, anywhere in it.
+    assert_eq!(look(Some("192.0.")).matching, 50);
+    assert_eq!(names(&look(Some(".2.33"))), ["192.0.2.33"]);
+    assert_eq!(names(&look(Some("db8:0:7"))), ["2001:db8:0:7::"]);
+    assert_eq!(look(Some("feed")).matching, 0);
 }
 
 #[test]

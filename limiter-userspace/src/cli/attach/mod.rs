@@ -11,10 +11,14 @@ use self::{
     done::Done,
     report::{All, Applied, Table},
 };
-use super::stderr::{warn_of_error, warn_of_unfinished};
+use super::{
+    progress::Progress,
+    stderr::{warn, warn_of_error, warn_of_unfinished},
+};
 use crate::{
     datapath::{
         bpffs::{Pins, unmount},
+        ethtool::Device,
         exchange::Exchanged,
         instance::{Attached, Choice, Instance},
         interface::{Interface, resolve},
@@ -23,6 +27,7 @@ use crate::{
         program::Clock,
         sizes::Sizes,
     },
+    doctor::interruption,
     error::Result,
     output::stream::Output,
     policy::document::diff,
@@ -34,7 +39,8 @@ pub(super) struct Attach {
     /// instance share one policy and one set of buckets
     #[arg(required = true, value_name = "IFACE")]
     interfaces: Vec<String>,
-    /// XDP mode: auto takes native, or skb (generic) where the driver has no XDP
+    /// XDP mode: auto takes native, or skb (generic) where the driver has no XDP; native-frags is native for packets in
+    /// several pieces, with which the MTU can be raised while attached
     #[arg(long, value_enum, default_value = "auto")]
     mode: ModeName,
     #[command(flatten)]
@@ -68,6 +74,8 @@ pub(super) struct Attach {
 enum ModeName {
     Auto,
     Native,
+    NativeFrags,
+    #[value(alias = "generic")]
     Skb,
 }
 
@@ -85,6 +93,11 @@ impl Attach {
         }
         self.sizes().check()?;
         privilege::check()?;
+        privilege::check_sysfs()?;
+        let news = interfaces.iter().filter(|it| it.seen.is_none() && self.mode != ModeName::Skb);
+        for interface in news {
+            warn_of_interruption(interface, output);
+        }
         let mounted = if self.mount_bpffs { pins.mount()? } else { None };
         match self.attach_to(pins, &mut asked, &interfaces, output) {
             Ok(all) => {
@@ -113,7 +126,10 @@ impl Attach {
     ) -> Result<All> {
         let mut exchanged = Instance::upgrade(pins)?;
         let (mut instance, unread) = match asked.unread.take() {
-            None => (Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?, None),
+            None => {
+                let _progress = Progress::of("loading the program and making the tables");
+                (Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?, None)
+            }
             // One that runs does not need it.
             Some(error) => match Instance::open_to_attach(pins)? {
                 Some(instance) => (instance, Some(error)),
@@ -126,7 +142,10 @@ impl Attach {
         if self.replace {
             instance.let_go()?;
         }
-        let changed = self.exchange(&mut instance)?;
+        let changed = {
+            let _progress = Progress::of("making the tables of the other size");
+            self.exchange(&mut instance)?
+        };
         if let Some(error) = instance.take_unfinished() {
             warn_of_unfinished(&error, output);
         }
@@ -135,7 +154,11 @@ impl Attach {
             (Some(upgraded), Some(changed)) => Some(changed.after(upgraded)),
             (upgraded, changed) => changed.or(upgraded),
         };
-        let result = self.attach_all(&mut instance, asked, interfaces, exchanged.is_some());
+        let result = {
+            let _progress = Progress::of("loading programs and attaching them");
+            self.attach_all(&mut instance, asked, interfaces, exchanged.is_some())
+        };
+        let attached = instance.attached()?;
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
         instance.close()?;
@@ -148,7 +171,15 @@ impl Attach {
         }
         let (done, applied) = result?;
         let exchanged = exchanged.map(|carried| Table { carried, sizes, new_seed: self.new_seed });
-        Ok(All { done, exchanged, applied, layers: layers?, switched: monitoring?.switch })
+        let attached = attached.iter().filter(|it| it.present).map(|it| it.index).collect();
+        Ok(All {
+            done,
+            attached,
+            exchanged,
+            applied,
+            layers: layers?,
+            switched: monitoring?.switch,
+        })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them. `exchanged` says that the table was exchanged before.
@@ -203,7 +234,7 @@ impl Attach {
     ) -> Result<Done> {
         match running {
             Some(running) if self.replace => {
-                instance.replace(running)?;
+                instance.replace(running, self.mode == ModeName::NativeFrags)?;
                 Ok(Done::Replaced(running.mode))
             }
             Some(running) => Ok(Done::Nothing(running.mode)),
@@ -237,6 +268,14 @@ impl Attach {
         } else {
             instance.exchange(&asked, self.new_seed, Clock::Monotonic).map(Some)
         }
+    }
+}
+
+/// Warns before an interface is attached whose driver interrupts its traffic for that.
+fn warn_of_interruption(interface: &Interface, output: &Output) {
+    let driver = Device::of(interface).and_then(|device| device.driver());
+    if let Some(interrupts) = driver.ok().as_deref().and_then(interruption) {
+        warn(&format!("{}: attaching {interrupts}", interface.name), output);
     }
 }
 
@@ -274,6 +313,7 @@ impl ModeName {
         match self {
             Self::Auto => Choice::Auto,
             Self::Native => Choice::Only(Mode::Native),
+            Self::NativeFrags => Choice::Frags,
             Self::Skb => Choice::Only(Mode::Generic),
         }
     }

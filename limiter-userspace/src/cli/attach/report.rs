@@ -1,5 +1,7 @@
 //! What `limiter attach` says of what it did.
 
+use std::io::{self, IsTerminal as _};
+
 use serde_json::json;
 
 use super::{asked::Asked, done::Done};
@@ -9,16 +11,25 @@ use crate::{
         end_of,
         keep_ssh::Kept,
         policy::taken_back,
-        stderr::{warn_of_absent, warn_of_error, warn_of_switch},
+        stderr::{warn, warn_of_absent, warn_of_error, warn_of_switch},
         unix,
     },
-    datapath::{exchange::Exchanged, interface::Interface, sizes::Sizes},
+    datapath::{
+        exchange::Exchanged,
+        instance::Outcome,
+        interface::{Interface, list},
+        mode::Mode,
+        sizes::Sizes,
+        stacked::{stacked, twice},
+    },
+    doctor::cost,
     error::{Error, Result},
     output::{changes, exchanged, number::grouped, stream::Output},
     policy::{
         Layers, List,
         document::Change,
         model::{GlobalMode, Limit},
+        units::printable,
     },
 };
 
@@ -26,6 +37,8 @@ use crate::{
 pub(super) struct All {
     /// With each interface.
     pub(super) done: Vec<Done>,
+    /// The indices of all interfaces that are attached and here now.
+    pub(super) attached: Vec<u32>,
     /// The table, if it was exchanged.
     pub(super) exchanged: Option<Table>,
     pub(super) applied: Applied,
@@ -65,7 +78,7 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, exchanged, applied, layers, switched } = self;
+        let Self { done, attached: _, exchanged, applied, layers, switched } = self;
         let Applied { changes, kept, absent, unkept } = applied;
         let policy = &layers.policy;
         if let Some(error) = unkept {
@@ -75,6 +88,8 @@ impl All {
             warn_of_switch(output);
         }
         warn_of_absent(absent, output);
+        self.warn_of_stacked(interfaces, output);
+        self.warn_of_veth(interfaces, output);
         if output.is_json() {
             let changes = changes::entries(changes);
             let entry = |it: (&Interface, &Done)| {
@@ -128,6 +143,46 @@ impl All {
         Ok(())
     }
 }
+
+impl All {
+    /// Warns of what counts packets twice: two interfaces that are attached, of which one passes
+    /// its packets on to the other, and of which one is new.
+    fn warn_of_stacked(&self, interfaces: &[Interface], output: &Output) {
+        let is_new = |it: &Interface| {
+            let done = interfaces.iter().zip(&self.done).find(|(new, _)| new.index == it.index);
+            matches!(done, Some((_, Done::Attached(_))))
+        };
+        let Ok(all) = list() else { return };
+        let attached: Vec<_> = all.iter().filter(|it| self.attached.contains(&it.index)).collect();
+        for [below, above] in stacked(&attached) {
+            if is_new(below) || is_new(above) {
+                let (found, remedy) = twice(below, above);
+                warn(&format!("{found}; {remedy}"), output);
+            }
+        }
+    }
+
+    /// Warns whoever sits at a terminal of veth devices that were attached in native mode. `limiter
+    /// doctor` tells it too.
+    fn warn_of_veth(&self, interfaces: &[Interface], output: &Output) {
+        let is_native =
+            |done: &Done| matches!(done, Done::Attached(Outcome { mode: Mode::Native, .. }));
+        let new = interfaces.iter().zip(&self.done).filter(|(_, done)| is_native(done));
+        let names: Vec<_> = new
+            .filter(|(it, _)| it.device == VETH)
+            .map(|(it, _)| printable(&it.name, 16))
+            .collect();
+        if let ([first, ..], Some([found, remedy])) = (&names[..], cost(VETH))
+            && io::stderr().is_terminal()
+        {
+            let remedy = remedy.replace("IFACE", first);
+            warn(&format!("{}: {found}; {remedy}", names.join(", ")), output);
+        }
+    }
+}
+
+/// The driver and the kind of the devices of containers.
+const VETH: &str = "veth";
 
 /// Says what the new table is, and what was carried over.
 fn print_exchanged(table: &Table, output: &mut Output) -> Result<()> {

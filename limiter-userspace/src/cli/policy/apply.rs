@@ -5,16 +5,14 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use serde_json::json;
 
-use super::{
-    progress::{Progress, took},
-    read::{Document, summary},
-};
+use super::read::{Document, summary};
 use crate::{
     cli::{
         change::UNKEPT,
         end_of, instance,
         keep_ssh::{KeepSsh, Kept, keep},
         maps,
+        progress::{Progress, took},
         stderr::{
             warn_of_absent, warn_of_document, warn_of_error, warn_of_switch, warn_of_unfinished,
         },

@@ -1,7 +1,6 @@
 //! `limiter policy`.
 
 mod apply;
-mod progress;
 mod read;
 mod save;
 mod unit;

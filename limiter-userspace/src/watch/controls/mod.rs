@@ -18,7 +18,7 @@ pub use self::{
 };
 use super::{action::Action, talkers::Ranked};
 use crate::{
-    datapath::survey::{Order, Search},
+    datapath::survey::{Filter, Order, Search},
     output::limits::LimitRow,
     policy::List,
 };
@@ -50,7 +50,10 @@ pub enum Asking {
     #[default]
     Nothing,
     /// No question; the help is shown.
-    Help,
+    Help {
+        /// The first line of it on the screen.
+        first: usize,
+    },
     /// Which sources are to be shown?
     Filter(Line),
     /// How long is a source to be on a list?
@@ -117,8 +120,8 @@ pub struct Controls {
     pub focus: Focus,
     /// The order of the sources.
     pub order: Order,
-    /// The prefix of the sources that are shown; `None` for all sources.
-    pub filter: Option<IpNet>,
+    /// The sources that are shown; `None` for all sources.
+    pub filter: Option<Filter>,
     /// Whether the picture is frozen.
     pub frozen: bool,
     /// The source that is open: shown in detail.
@@ -131,6 +134,8 @@ pub struct Controls {
     pub message: Option<Message>,
     sources: Rows<IpNet>,
     limits: Rows<String>,
+    /// Lines of the help that there was no room for, and lines that there was room for.
+    help: [usize; 2],
 }
 
 /// The size of the tables on the screen.
@@ -140,6 +145,8 @@ pub struct Drawn {
     pub sources: usize,
     /// Rows that were drawn of the table of the limits.
     pub limits: usize,
+    /// Lines of the help that there was no room for, and lines that there was room for.
+    pub help: [usize; 2],
 }
 
 impl Controls {
@@ -156,6 +163,10 @@ impl Controls {
         self.sources.settle(place, choice.sources.len(), drawn.sources);
         let place = |it: &String| choice.limits.iter().position(|row| row.name == *it);
         self.limits.settle(place, choice.limits.len(), drawn.limits);
+        self.help = drawn.help;
+        if let Asking::Help { first } = &mut self.asking {
+            *first = (*first).min(drawn.help[0]);
+        }
     }
 
     /// The places of the first source and of the first limit on the screen.
@@ -188,7 +199,7 @@ impl Controls {
 
     /// The search for the next scan, of a watch that reads at this interval.
     pub fn search(&self, interval: Duration) -> Search {
-        let (within, order) = (self.filter, self.order);
+        let (within, order) = (self.filter.clone(), self.order);
         Search { within, order, most: SELECTABLE, apart: interval / 2 }
     }
 

@@ -6,7 +6,7 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{Asking, Choice, Controls, DEFAULT_TIME, Focus, Line, READING};
 use crate::{
-    datapath::survey::Order,
+    datapath::survey::{Filter, Order},
     policy::{
         List,
         model::Mode,
@@ -70,7 +70,10 @@ impl Controls {
         }
         match std::mem::take(&mut self.asking) {
             Asking::Nothing => self.command(key, choice, now),
-            Asking::Help => Effect::Nothing,
+            Asking::Help { first } => {
+                self.help_key(key, first);
+                Effect::Nothing
+            }
             Asking::Filter(line) => self.filter(line, key),
             Asking::Time { list, source, mut line } => {
                 self.asking = match key.code {
@@ -114,14 +117,14 @@ impl Controls {
     fn command(&mut self, key: KeyEvent, choice: Choice<'_>, now: Instant) -> Effect {
         match key.code {
             KeyCode::Char('q' | 'Q') => return Effect::Leave,
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.asking = Asking::Help,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.asking = Asking::Help { first: 0 },
             KeyCode::Char('/') => self.asking = Asking::Filter(Line::default()),
             KeyCode::Char('p' | 'P' | ' ') => {
                 self.frozen = !self.frozen;
                 return if self.frozen { Effect::Freeze } else { Effect::Read };
             }
             KeyCode::Char('s') => return self.sort(1),
-            KeyCode::Char('S') => return self.sort(Order::ALL.len() - 1),
+            KeyCode::Char('S') => return self.sort(Order::LIVE.len() - 1),
             KeyCode::Esc => return self.back(),
             KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = match self.focus {
@@ -165,10 +168,10 @@ impl Controls {
         match key.code {
             KeyCode::Esc => return Effect::Nothing,
             KeyCode::Enter if line.text().is_empty() => self.filter = None,
-            KeyCode::Enter => match parse_prefix(line.text()) {
-                Ok(prefix) => self.filter = Some(prefix),
-                Err(error) => {
-                    line.fault = Some(error.to_string());
+            KeyCode::Enter => match filter(line.text()) {
+                Ok(filter) => self.filter = Some(filter),
+                Err(fault) => {
+                    line.fault = Some(fault);
                     self.asking = Asking::Filter(line);
                     return Effect::Nothing;
                 }
@@ -184,9 +187,25 @@ impl Controls {
         Effect::Search
     }
 
+    /// Scrolls the help, where it is longer than the screen. Any other key closes it.
+    fn help_key(&mut self, key: KeyEvent, first: usize) {
+        let [hidden, page] = self.help;
+        let first = match key.code {
+            _ if hidden == 0 => return,
+            KeyCode::Down | KeyCode::Char('j') => first.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => first.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => first.saturating_add(page),
+            KeyCode::PageUp => first.saturating_sub(page),
+            KeyCode::Home => 0,
+            KeyCode::End => hidden,
+            _ => return,
+        };
+        self.asking = Asking::Help { first: first.min(hidden) };
+    }
+
     fn sort(&mut self, by: usize) -> Effect {
-        let place = Order::ALL.iter().position(|order| *order == self.order).unwrap_or(0);
-        self.order = Order::ALL[(place + by) % Order::ALL.len()];
+        let place = Order::LIVE.iter().position(|order| *order == self.order).unwrap_or(0);
+        self.order = Order::LIVE[(place + by) % Order::LIVE.len()];
         self.sources.first = 0;
         Effect::Search
     }
@@ -252,6 +271,16 @@ impl Controls {
             }
             None => self.tell(Err("Select a limit first: Tab, then the arrow keys.".to_owned())),
         }
+    }
+}
+
+/// The sources that a text asks for: a prefix, or else a part of their addresses.
+fn filter(text: &str) -> Result<Filter, String> {
+    let is_of_address = |it: u8| it.is_ascii_hexdigit() || matches!(it, b'.' | b':');
+    match parse_prefix(text) {
+        Ok(prefix) => Ok(Filter::Prefix(prefix)),
+        Err(_) if text.bytes().all(is_of_address) => Ok(Filter::Part(text.to_ascii_lowercase())),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -24,7 +24,7 @@ impl Desk {
 
     fn settle(&mut self) {
         let choice = Choice { sources: &self.sources, limits: &self.limits };
-        self.controls.settle(choice, Drawn { sources: 5, limits: 3 });
+        self.controls.settle(choice, Drawn { sources: 5, limits: 3, help: [0; 2] });
     }
 
     fn event(&mut self, event: &Event) -> Effect {
@@ -46,6 +46,10 @@ impl Desk {
             effect = self.key(if typed == '\n' { KeyCode::Enter } else { KeyCode::Char(typed) });
         }
         effect
+    }
+
+    fn filter(&self) -> String {
+        self.controls.filter.as_ref().unwrap().to_string()
     }
 
     fn selected(&self) -> Option<String> {
@@ -216,16 +220,25 @@ fn a_filter_is_typed_and_taken_back() {
     let mut desk = Desk::new(3);
     desk.key(KeyCode::Down);
     assert_eq!(desk.typed("/2001:db8::/32\n"), Effect::Search);
-    assert_eq!(desk.controls.filter.unwrap().to_string(), "2001:db8::/32");
+    assert_eq!(desk.filter(), "2001:db8::/32");
     assert_eq!(desk.selected(), None);
-    assert_eq!(desk.typed("/203.0.113\n"), Effect::Nothing);
+    for part in ["/host\n", "/203.0.113/\n", "/203.0.113.0/33\n"] {
+        assert_eq!(desk.typed(part), Effect::Nothing);
+        assert!(matches!(&desk.controls.asking, Asking::Filter(line) if line.fault.is_some()));
+        desk.key(KeyCode::Esc);
+    }
+    assert_eq!(desk.typed("/host\n"), Effect::Nothing);
     assert!(matches!(&desk.controls.asking, Asking::Filter(line) if line.fault.is_some()));
     desk.key(KeyCode::Esc);
-    assert_eq!(desk.controls.filter.unwrap().to_string(), "2001:db8::/32", "it stays");
+    assert_eq!(desk.filter(), "2001:db8::/32", "it stays");
     assert_eq!(desk.key(KeyCode::Esc), Effect::Search);
     assert_eq!(desk.controls.filter, None);
     desk.typed("/203.0.113.9\n");
-    assert_eq!(desk.controls.filter.unwrap().to_string(), "203.0.113.9/32");
+    assert_eq!(desk.filter(), "203.0.113.9/32");
+    assert_eq!(desk.typed("/FEED\n"), Effect::Search);
+    assert_eq!(desk.controls.filter, Some(Filter::Part("feed".into())));
+    assert_eq!(desk.typed("/0.113.\n"), Effect::Search);
+    assert_eq!(desk.controls.filter, Some(Filter::Part("0.113.".into())));
     assert_eq!(desk.typed("/\n"), Effect::Search);
     assert_eq!(desk.controls.filter, None);
 }
@@ -246,7 +259,10 @@ fn an_open_source_is_left_by_one_step_back() {
     desk.key(KeyCode::Esc);
     assert_eq!(desk.controls.open, None);
     desk.typed("?");
-    assert_eq!(desk.controls.asking, Asking::Help);
+    assert_eq!(desk.controls.asking, Asking::Help { first: 0 });
+    assert_eq!(desk.key(KeyCode::Down), Effect::Nothing, "all of it is on the screen");
+    assert_eq!(desk.controls.asking, Asking::Nothing);
+    desk.typed("?");
     assert_eq!(desk.typed("q"), Effect::Nothing, "it closes the help");
     assert_eq!(desk.controls.asking, Asking::Nothing);
 }

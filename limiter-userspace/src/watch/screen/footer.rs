@@ -3,7 +3,7 @@
 use ratatui::{
     layout::Rect,
     text::Line,
-    widgets::{Paragraph, Widget, Wrap},
+    widgets::{Paragraph, Widget},
 };
 
 use super::Page;
@@ -25,7 +25,8 @@ impl Page<'_> {
         let controls = &self.view.controls;
         match (&controls.asking, &controls.message) {
             (Asking::Filter(line), _) => {
-                let question = "Show which sources? An address or a prefix; nothing for all.";
+                let question =
+                    "Show which sources? An address, a part of one, or a prefix; nothing for all.";
                 self.ask(question, line, "Enter shows them, Esc leaves it");
             }
             (Asking::Time { list, source, line }, _) => {
@@ -42,18 +43,18 @@ impl Page<'_> {
                     Line::from(self.theme.span(Tone::Strong, "y does it, any other key not"));
                 self.bottom(Tone::Strong, &question, Some(keys));
             }
-            (Asking::Nothing | Asking::Help, Some(Message { text, failed })) => {
+            (Asking::Nothing | Asking::Help { .. }, Some(Message { text, failed })) => {
                 let tone = if *failed { Tone::Dropped } else { Tone::Strong };
                 let text = if *failed { format!("error: {text}") } else { text.clone() };
                 self.bottom(tone, &text, None);
             }
-            (Asking::Nothing | Asking::Help, None)
+            (Asking::Nothing | Asking::Help { .. }, None)
                 if let Some(said) = self.view.late.as_ref().and_then(Late::said) =>
             {
                 self.bottom(Tone::Dropped, &said, None);
             }
-            (Asking::Nothing | Asking::Help, None) if self.rest.height >= 8 => self.keys(),
-            (Asking::Nothing | Asking::Help, None) => {}
+            (Asking::Nothing | Asking::Help { .. }, None) if self.rest.height >= 8 => self.keys(),
+            (Asking::Nothing | Asking::Help { .. }, None) => {}
         }
     }
 
@@ -69,19 +70,12 @@ impl Page<'_> {
 
     /// Draws a text in the last lines, wrapped to the width, and a line below it.
     fn bottom(&mut self, tone: Tone, text: &str, below: Option<Line<'static>>) {
-        let width = usize::from(self.rest.width.max(1));
-        let rows = match text.chars().count().div_ceil(width) {
-            1 => 1,
-            // Words are not broken, which may take a row more.
-            more => more + 1,
-        };
-        let all = u16::try_from(rows + usize::from(below.is_some())).unwrap_or(u16::MAX);
-        let all = all.min(self.rest.height);
+        let mut lines = self.theme.wrapped(tone, text, self.rest.width);
+        lines.extend(below);
+        let all = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(self.rest.height);
         let area = Rect { y: self.rest.bottom() - all, height: all, ..self.rest };
         self.rest.height -= (all + u16::from(self.roomy)).min(self.rest.height);
-        let mut lines = vec![Line::from(self.theme.span(tone, text))];
-        lines.extend(below);
-        Paragraph::new(lines).wrap(Wrap { trim: true }).render(area, self.buffer);
+        Paragraph::new(lines).render(area, self.buffer);
     }
 
     /// Draws the keys that are useful now, and how full the tables are.
@@ -96,7 +90,7 @@ impl Page<'_> {
             (&["d deny", "a allow"][..], &["m monitor/enforce"][..])
         };
         let here: [&[&str]; 3] = match (controls.open.is_some(), controls.focus) {
-            _ if matches!(controls.asking, Asking::Help) => [&[]; 3],
+            _ if matches!(controls.asking, Asking::Help { .. }) => [&[]; 3],
             (true, Focus::Sources) => [&["Esc back"], put, &["Tab limits"]],
             (true, Focus::Limits) => [&["Esc back"], switch, &["Tab source"]],
             (false, Focus::Limits) => [switch, &["Tab sources"], &[]],
@@ -104,8 +98,9 @@ impl Page<'_> {
             _ => [&["↑↓ select", "/ filter", "s sort"], &[], &[]],
         };
         let frozen = controls.frozen.then_some("p go on");
-        let keys = here.concat().into_iter().chain(frozen).chain(["? help", "q end"]);
-        let left = Line::from(self.theme.span(Tone::Faint, keys.collect::<Vec<_>>().join("  ")));
+        let keys = here.concat().into_iter().chain(frozen);
+        let keys = fitting(keys.collect(), &["? help", "q end"], area.width.into());
+        let left = Line::from(self.theme.span(Tone::Faint, keys));
         let Tables { sources, buckets, memory_bytes, .. } = self.view.tables;
         let mut right = String::new();
         for part in [
@@ -119,5 +114,16 @@ impl Page<'_> {
             right += &part;
         }
         self.ends(area, left, self.theme.span(Tone::Faint, right).into());
+    }
+}
+
+/// Joins the words for keys. Where they do not fit in `width` columns, the last ones of `keys` are
+/// left out; `always` stay.
+fn fitting(mut keys: Vec<&str>, always: &[&str], width: usize) -> String {
+    loop {
+        let text = [&keys[..], always].concat().join("  ");
+        if text.chars().count() <= width || keys.pop().is_none() {
+            return text;
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! The help: what the keys do, and what the signs mean.
 
-use crate::output::{
-    table::{Cell, Column, Table},
-    tone::Tone,
-};
+use ratatui::text::Line;
+
+use super::theme::{Theme, wrapped};
+use crate::output::{table::GAP, tone::Tone};
 
 /// The keys, with what they do.
 const KEYS: [(&str, &str); 11] = [
@@ -11,7 +11,7 @@ const KEYS: [(&str, &str); 11] = [
     ("Tab", "go to the other table"),
     ("Enter", "look closely at a source; then ↑ ↓: the next one"),
     ("s S", "sort by dropped/s, passed/s, bytes, packets, address"),
-    ("/", "show only sources in a prefix, found among all"),
+    ("/", "show only a prefix, or addresses with a part of one"),
     ("p space", "freeze the picture, and let it go on"),
     ("d", "deny the source, for a time"),
     ("a", "allow the source, for a time"),
@@ -32,17 +32,41 @@ const SIGNS: [(&str, &str); 5] = [
     ("allowed denied blocked", "by a list or a penalty, for so long"),
 ];
 
-/// The table of the keys and the signs. A read-only watch has no keys that change the policy.
-pub(super) fn table(read_only: bool) -> Table {
-    let mut table = Table::new([Column::left("KEY").width(22), Column::left("")]);
-    for (key, what) in KEYS.iter().filter(|(key, _)| !(read_only && CHANGES.contains(key))) {
-        table.row([Cell::new(*key, Tone::Strong), (*what).into()]);
+/// Widths of the column of the keys, on a wide and on a narrow screen.
+const KEY: [usize; 2] = [22, 12];
+/// The least width of a wide screen.
+const WIDE: u16 = 60;
+
+/// The lines about the keys and the signs, in at most `width` columns. A read-only watch has no
+/// keys that change the policy.
+pub(super) fn lines(theme: Theme, read_only: bool, width: u16) -> Vec<Line<'static>> {
+    let [wide, narrow] = KEY;
+    let left = if width >= WIDE { wide } else { narrow };
+    let right = usize::from(width).saturating_sub(left + GAP.len()).max(1);
+    let mut lines = vec![theme.span(Tone::Faint, "KEY").into()];
+    let is_offered = |key: &str| !(read_only && CHANGES.contains(&key));
+    for (key, what) in KEYS.iter().filter(|(key, _)| is_offered(key)) {
+        lines.extend(row(theme, [key, what], [left, right]));
     }
-    table.row([Cell::new("STATE", Tone::Faint)]);
-    for (sign, what) in SIGNS {
-        table.row([Cell::new(sign, Tone::Strong), what.into()]);
+    lines.push(theme.span(Tone::Faint, "STATE").into());
+    for (sign, what) in &SIGNS {
+        lines.extend(row(theme, [sign, what], [left, right]));
     }
-    table
+    lines
+}
+
+/// Two texts beside each other, each wrapped to its width.
+fn row(theme: Theme, texts: [&str; 2], widths: [usize; 2]) -> impl Iterator<Item = Line<'static>> {
+    let [left, right] = [0, 1].map(|side| wrapped(texts[side], widths[side]).into_iter());
+    let [mut left, mut right] = [left, right].map(|lines| lines.map(String::from));
+    std::iter::from_fn(move || {
+        let (key, what) = match (left.next(), right.next()) {
+            (None, None) => return None,
+            (key, what) => (key.unwrap_or_default(), what.unwrap_or_default()),
+        };
+        let key = theme.span(Tone::Strong, format!("{key:<width$}{GAP}", width = widths[0]));
+        Some(Line::from_iter([key, theme.span(Tone::Plain, what)]))
+    })
 }
 
 /// The text below the table.

@@ -7,6 +7,7 @@
 //!
 //! The selection is marked by a sign too, and words say all that colours say.
 
+mod ascii;
 #[cfg(test)]
 pub(super) mod example;
 mod footer;
@@ -27,7 +28,7 @@ use ratatui::{
     layout::{Alignment, Rect},
     style::Modifier,
     text::Line,
-    widgets::{Paragraph, Widget, Wrap},
+    widgets::{Paragraph, Widget},
 };
 use theme::Theme;
 use totals::Traffic;
@@ -43,12 +44,19 @@ const TWO_COLUMNS: usize = 2 * tables::WIDTH + 2;
 
 /// Draws a watch. Returns the size of its tables on the screen.
 pub fn render(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
+    let drawn = draw(view, area, buffer);
+    if view.ascii {
+        ascii::reduce(area, buffer);
+    }
+    drawn
+}
+
+fn draw(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
     let mut page = Page::new(view, area, buffer);
     page.footer();
     page.header();
-    if matches!(view.controls.asking, Asking::Help) {
-        page.help();
-        return view.drawn();
+    if let Asking::Help { first } = view.controls.asking {
+        return Drawn { help: page.help(first), ..view.drawn() };
     }
     if let Some(opened) = &view.opened {
         page.gap();
@@ -137,10 +145,7 @@ impl<'a> Page<'a> {
 
     /// Draws a text, wrapped to the width.
     fn text(&mut self, tone: Tone, text: &str) {
-        let rows = text.chars().count().div_ceil(usize::from(self.rest.width.max(1)));
-        let area = self.take(rows);
-        let paragraph = Paragraph::new(self.theme.span(tone, text));
-        paragraph.wrap(Wrap { trim: true }).render(area, self.buffer);
+        self.lines(self.theme.wrapped(tone, text, self.rest.width));
     }
 
     /// Draws two texts at both ends of a line; the second one only if it fits.
@@ -152,12 +157,27 @@ impl<'a> Page<'a> {
         }
     }
 
-    fn help(&mut self) {
+    /// Draws the help, from its line `first` on if it is longer than the screen. Returns how many
+    /// lines there was no room for, and how many are shown.
+    fn help(&mut self, first: usize) -> [usize; 2] {
         self.gap();
         let read_only = self.view.controls.read_only;
-        self.table(&help::table(read_only));
-        self.gap();
-        self.text(Tone::Plain, help::closing(read_only));
+        let lines = help::lines(self.theme, read_only, self.rest.width);
+        let closing = self.theme.wrapped(Tone::Plain, help::closing(read_only), self.rest.width);
+        let (all, room) = (lines.len(), usize::from(self.rest.height));
+        if all + closing.len() <= room {
+            self.lines(lines);
+            self.take(usize::from(all + closing.len() < room));
+            self.lines(closing);
+            return [0, all];
+        }
+        // The last line says which part is shown.
+        let page = room.saturating_sub(1).max(1);
+        let shown = part(first, page, all);
+        let (from, to) = (shown.start + 1, shown.end);
+        self.lines(lines.into_iter().skip(shown.start).take(shown.len()).collect());
+        self.text(Tone::Faint, &format!("{from}-{to} of {all}  ↑↓ scroll, other keys close"));
+        [all.saturating_sub(page), page]
     }
 
     fn totals(&mut self) {

@@ -28,7 +28,7 @@ pub(super) fn table(view: &View, shown: &Range<usize>) -> Table {
     columns.extend(match order {
         Order::Bytes => Some(Column::right("BYTES").width(RATE)),
         Order::Packets => Some(Column::right("PACKETS").width(RATE)),
-        Order::DropRate | Order::PassRate | Order::Address => None,
+        _ => None,
     });
     columns.extend([
         Column::left("STATE").width(STATE).rank(1),
@@ -47,7 +47,7 @@ pub(super) fn table(view: &View, shown: &Range<usize>) -> Table {
         cells.extend(match order {
             Order::Bytes => Some(traffic(sum(passed.bytes, dropped.bytes)).into()),
             Order::Packets => Some(large(sum(passed.packets, dropped.packets)).into()),
-            Order::DropRate | Order::PassRate | Order::Address => None,
+            _ => None,
         });
         let standing = view.standings.get(&row.net()).cloned();
         let standing = match standing {
@@ -74,6 +74,9 @@ fn title(view: &View) -> String {
         Order::Bytes => "bytes",
         Order::Packets => "packets",
         Order::Address => "address",
+        Order::Dropped => "dropped",
+        Order::Passed => "passed",
+        Order::Rate => "packets/s",
     };
     let age = view.scan_age();
     if let Some(all) = view.talkers.among() {
@@ -90,8 +93,9 @@ fn title(view: &View) -> String {
     }
 }
 
+/// A count, rounded to three digits.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn large(count: u64) -> String {
+pub(super) fn large(count: u64) -> String {
     scaled(count as f64)
 }
 

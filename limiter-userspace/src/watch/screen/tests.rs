@@ -1,6 +1,7 @@
 mod keys;
+mod sizes;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::{Frame, Terminal, backend::TestBackend, buffer::Cell, style::Color};
@@ -25,7 +26,9 @@ fn view(colour: bool) -> View {
     for second in (1..=30).map(Duration::from_secs) {
         view.update(example::reading(start + second, second, true));
     }
-    view.drew(Drawn { sources: 60, limits: 3 });
+    view.host = "gw1".into();
+    view.clock = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    view.drew(Drawn { sources: 60, limits: 3, help: [0; 2] });
     stand(&mut view);
     view
 }
@@ -94,15 +97,15 @@ fn an_ordinary_terminal_shows_everything() {
     assert_eq!(
         drawn(&view(false), 80, 24),
         [
-            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            " limiter on gw1  veth0 native  eth1 generic   22:13:20Z  watching 30s, every 1s",
             "",
-            " passed   48.0kpps   161Mbit/s  ███████████████████████       3,441,234 packets",
-            " dropped  2.48Mpps  1.19Gbit/s  ▇████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██     337,524,360 packets",
+            " passed   48.0kpps   161Mbit/s  █████████████████  peak 48.0kpps  3.44M packets",
+            " dropped  2.48Mpps  1.19Gbit/s  ▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██  peak 2.48Mpps   338M packets",
             "",
             " LIMIT           RATE   BURST   EXCEED/S        EXCEED  CONFORM/S  EXCEED SHARE",
-            " connection       off",
             " syn             50/s      50        812        24,360         50  ████▊  94.1%",
             " source         1kpps     200      2.48M   337,500,000      48.0k  ████▉  98.1%",
+            " connection       off",
             "",
             " REASON                      PACKETS/S       PACKETS      BIT/S       VERDICT",
             " conform                         48.0k     3,440,000       161M        passed",
@@ -140,16 +143,16 @@ fn a_small_terminal_keeps_what_matters() {
     assert_eq!(
         drawn(&view(false), 40, 10),
         [
-            " limiter  veth0 native  eth1 generic",
-            " passed   48.0kpps █████████████████████",
-            " dropped  2.48Mpps ███▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██",
+            " limiter  veth0 native  +1     22:13:20Z",
+            " passed   48.0kpps █████████  peak 48.0k",
+            " dropped  2.48Mpps ▁▂▃▄▅▆▇██  peak 2.48M",
             " LIMIT           RATE   EXCEED/S",
-            " connection       off",
             " syn             50/s        812",
             " source         1kpps      2.48M",
+            " connection       off",
             " SOURCE by dropped/s         DROPPED/S",
             " 203.0.113.1                      620k",
-            " ↑↓ select  / filter  s sort  ? help  q",
+            " ↑↓ select  / filter  ? help  q end",
         ]
     );
 }

@@ -1,14 +1,22 @@
 //! Tones, as styles of the screen.
 
+use std::borrow::Cow;
+
 use ratatui::{
     style::{Color, Modifier, Style},
     text::{Line, Span},
 };
+use textwrap::{Options, WordSplitter};
 
 use crate::output::{
     table::{Cell, GAP, Table},
     tone::Tone,
 };
+
+/// A text in lines of at most `width` columns. Only a word that is longer than a line is broken.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<Cow<'_, str>> {
+    textwrap::wrap(text, Options::new(width.max(1)).word_splitter(WordSplitter::NoHyphenation))
+}
 
 /// The styles of tones.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +42,13 @@ impl Theme {
     /// A text in a tone.
     pub(super) fn span(self, tone: Tone, text: impl Into<String>) -> Span<'static> {
         Span::styled(text.into(), self.style(tone))
+    }
+
+    /// A text in a tone, in lines of at most `width` columns. Only a word that is longer than a line
+    /// is broken.
+    pub(super) fn wrapped(self, tone: Tone, text: &str, width: u16) -> Vec<Line<'static>> {
+        let lines = wrapped(text, width.into());
+        lines.into_iter().map(|line| self.span(tone, line).into()).collect()
     }
 
     /// A table in at most `width` columns.

@@ -13,7 +13,7 @@ use ratatui::{
     widgets::{RenderDirection, Sparkline, Widget},
 };
 
-use super::theme::Theme;
+use super::{sources::large, theme::Theme};
 use crate::{
     output::{
         number::{bit_rate, duration, grouped, scaled},
@@ -27,8 +27,9 @@ use crate::{
 
 /// The width of the numbers before a curve: name and packets, or those and bits.
 const NUMBERS: [u16; 2] = [18, 31];
-/// The width of the total after a curve.
-const TOTAL: u16 = 24;
+/// The widths of what is after a curve of one row: its peak, that and the rounded total, that and
+/// the exact total.
+const BEHIND: [u16; 3] = [12, 30, 39];
 
 /// The traffic to draw, in two curves.
 pub(super) struct Traffic {
@@ -91,8 +92,16 @@ impl Traffic {
 impl Curve {
     fn render(&self, theme: Theme, area: Rect, buffer: &mut Buffer) {
         let [short, long] = NUMBERS;
-        let numbers = if area.width < 50 { short } else { long };
-        let behind = if area.height == 1 && area.width >= 76 { TOTAL } else { 0 };
+        let narrow = area.width < 50;
+        let numbers = if narrow { short } else { long };
+        let [short, rounded, exact] = BEHIND;
+        let behind = match area.width {
+            _ if area.height != 1 => 0,
+            100.. => exact,
+            76..100 => rounded,
+            38..76 => short,
+            _ => 0,
+        };
         let curve = Rect {
             x: area.x + numbers.min(area.width),
             width: area.width.saturating_sub(numbers + behind),
@@ -100,33 +109,53 @@ impl Curve {
             height: area.height - u16::from(area.height > 2),
             y: area.y + u16::from(area.height > 2),
         };
-        let lines = self.numbers(theme, curve.width);
+        let lines = self.numbers(theme, curve.width, narrow);
         for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
             buffer.set_line(area.x, y, line, numbers);
         }
-        if behind > 0 {
-            let text = format!("{:>width$}", self.total_text(), width = usize::from(behind));
+        if behind > 0 && !self.samples.is_empty() {
+            let peak = format!("peak {}", scaled(self.peak(curve.width).0));
+            let text = match behind {
+                _ if behind == exact => format!("{peak}pps{:>24}", self.total_text()),
+                _ if behind == rounded => format!("{peak}pps{:>7} packets", large(self.total)),
+                _ => peak,
+            };
+            let text = format!("{text:>width$}", width = usize::from(behind));
             buffer.set_string(area.right() - behind, area.y, text, theme.style(Tone::Faint));
         }
         self.sparkline(curve).style(theme.style(self.tone)).render(curve, buffer);
     }
 
-    fn numbers(&self, theme: Theme, columns: u16) -> [Line<'static>; 3] {
+    fn numbers(&self, theme: Theme, columns: u16, narrow: bool) -> [Line<'static>; 3] {
         let packets = self.rate.map_or("-".into(), |rate| format!("{}pps", scaled(rate.packets)));
         let bits = self.rate.map_or("-".into(), |rate| bit_rate(rate.bytes));
-        let shown = self.samples.len().min(columns.into());
-        let peak = self.samples[..shown].iter().copied().fold(0.0, f64::max);
+        let (peak, shown) = self.peak(columns);
         let time = self.interval.saturating_mul(u32::try_from(shown).unwrap_or(u32::MAX));
-        let peak = format!("         peak {}pps in {}", scaled(peak), duration(time));
+        let peak = format!("peak {}pps", scaled(peak));
+        // The columns for the numbers are 18 on a narrow screen, and 31 on others.
+        let below = if narrow {
+            [format!("  {} packets", large(self.total)), format!("  {peak}")]
+        } else {
+            let peak = format!("{peak} in {}", duration(time));
+            [self.total_text(), peak].map(|text| format!("       {text}"))
+        };
+        let [total, peak] = below.map(|text| theme.span(Tone::Faint, text).into());
         [
             Line::from(vec![
                 theme.span(Tone::Strong, format!("{:<8}", self.name)),
                 theme.span(self.tone, format!("{packets:>9} ")),
                 theme.span(Tone::Plain, format!("{bits:>11}")),
             ]),
-            theme.span(Tone::Faint, format!("         {}", self.total_text())).into(),
-            theme.span(Tone::Faint, peak).into(),
+            total,
+            peak,
         ]
+    }
+
+    /// The highest rate in a curve of this many columns, and how many samples the curve has. The
+    /// curve is scaled to that rate.
+    fn peak(&self, columns: u16) -> (f64, usize) {
+        let shown = self.samples.len().min(columns.into());
+        (self.samples[..shown].iter().copied().fold(0.0, f64::max), shown)
     }
 
     fn total_text(&self) -> String {
@@ -135,8 +164,8 @@ impl Curve {
 
     fn sparkline(&self, area: Rect) -> Sparkline<'static> {
         let levels = f64::from(area.height.max(1)) * 8.0;
-        let shown = &self.samples[..self.samples.len().min(area.width.into())];
-        let peak = shown.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let (peak, shown) = self.peak(area.width);
+        let (peak, shown) = (peak.max(f64::MIN_POSITIVE), &self.samples[..shown]);
         Sparkline::default()
             .direction(RenderDirection::RightToLeft)
             .data(shown.iter().map(|value| level(value / peak * levels)).collect::<Vec<_>>())

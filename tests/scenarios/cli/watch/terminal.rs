@@ -60,7 +60,8 @@ fn modes_of(terminal: &OwnedFd) -> Modes {
 }
 
 impl Terminal {
-    /// Starts a command on a new terminal of this size, which becomes its controlling terminal.
+    /// Starts a command on a new terminal of this size, which becomes its controlling terminal. One
+    /// that says 0 columns and rows has 80 and 24.
     pub(super) fn start(mut command: Command, columns: u16, rows: u16) -> Self {
         let (mut master, mut slave) = (-1, -1);
         let size = size(columns, rows);
@@ -73,12 +74,13 @@ impl Terminal {
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let before = modes_of(&slave);
         let [input, output, errors] = [(); 3].map(|()| slave.try_clone().unwrap());
-        command.stdin(input).stdout(output).stderr(errors).env("TERM", "xterm-256color");
+        command.stdin(input).stdout(output).stderr(errors);
         // SAFETY: between fork and exec it makes system calls and nothing else.
         unsafe { command.pre_exec(take_terminal) };
         let child = command.spawn().unwrap();
-        let received =
-            Received { parser: Parser::new(rows, columns, 0), bytes: 0, has_ended: false };
+        let or = |size: u16, other| if size == 0 { other } else { size };
+        let parser = Parser::new(or(rows, 24), or(columns, 80), 0);
+        let received = Received { parser, bytes: 0, has_ended: false };
         let received = Arc::new(Mutex::new(received));
         let reader = thread::spawn({
             let (mut master, received) = (master.try_clone().unwrap(), received.clone());

@@ -9,14 +9,14 @@ fn the_help_tells_the_keys() {
     assert_eq!(
         drawn(&view, 80, 24),
         [
-            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            " limiter on gw1  veth0 native  eth1 generic   22:13:20Z  watching 30s, every 1s",
             "",
             " KEY",
             " ↑ ↓ PgUp PgDn Home End  select a source, or a limit",
             " Tab                     go to the other table",
             " Enter                   look closely at a source; then ↑ ↓: the next one",
             " s S                     sort by dropped/s, passed/s, bytes, packets, address",
-            " /                       show only sources in a prefix, found among all",
+            " /                       show only a prefix, or addresses with a part of one",
             " p space                 freeze the picture, and let it go on",
             " d                       deny the source, for a time",
             " a                       allow the source, for a time",
@@ -140,7 +140,7 @@ fn a_frozen_and_filtered_picture_says_so() {
         asked[21..],
         [
             "",
-            " Show which sources? An address or a prefix; nothing for all.",
+            " Show which sources? An address, a part of one, or a prefix; nothing for all.",
             " > 203.0.113.0/24_   Enter shows them, Esc leaves it",
         ]
     );
@@ -150,15 +150,15 @@ fn a_frozen_and_filtered_picture_says_so() {
     assert_eq!(
         drawn(&view, 80, 24),
         [
-            " limiter  veth0 native  eth1 generic     frozen, 18s old  filter 203.0.113.0/24",
+            " limiter  veth0 native  +1    frozen, 18s old  filter 203.0.113.0/24  22:13:20Z",
             "",
-            " passed   48.0kpps   161Mbit/s  ███████████████████████       3,441,234 packets",
-            " dropped  2.48Mpps  1.19Gbit/s  ▇████▇▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██     337,524,360 packets",
+            " passed   48.0kpps   161Mbit/s  █████████████████  peak 48.0kpps  3.44M packets",
+            " dropped  2.48Mpps  1.19Gbit/s  ▆▅▄▃▂▁▁▁▁▂▃▄▅▆▇██  peak 2.48Mpps   338M packets",
             "",
             " LIMIT           RATE   BURST   EXCEED/S        EXCEED  CONFORM/S  EXCEED SHARE",
-            " connection       off",
             " syn             50/s      50        812        24,360         50  ████▊  94.1%",
             " source         1kpps     200      2.48M   337,500,000      48.0k  ████▉  98.1%",
+            " connection       off",
             "",
             " REASON                      PACKETS/S       PACKETS      BIT/S       VERDICT",
             " conform                         48.0k     3,440,000       161M        passed",
@@ -187,12 +187,12 @@ fn a_source_that_is_open_has_the_screen() {
     assert_eq!(
         drawn(&view, 80, 24),
         [
-            " limiter  veth0 native  eth1 generic                     watching 30s, every 1s",
+            " limiter on gw1  veth0 native  eth1 generic   22:13:20Z  watching 30s, every 1s",
             "",
             " source 203.0.113.1",
             "",
-            " passed   1.00kpps  3.36Mbit/s     ████████████████████          29,000 packets",
-            " dropped  20.0kpps  9.60Mbit/s     ████████████████████         580,000 packets",
+            " passed   1.00kpps  3.36Mbit/s  █████████████████  peak 1.00kpps  29.0k packets",
+            " dropped  20.0kpps  9.60Mbit/s  █████████████████  peak 20.0kpps   580k packets",
             "",
             " deny 203.0.112.0/23, for 9m 01s more: is dropped here, and no limit is asked",
             " tenant gold",
@@ -238,7 +238,7 @@ fn a_question_names_what_is_going_to_be_done() {
         [" allow 203.0.113.1 for 10m 00s: no limit is asked?", " y does it, any other key not",]
     );
     assert_eq!(
-        drawn(&source, 40, 12)[8..11],
+        drawn(&source, 40, 12)[9..12],
         [" allow 203.0.113.1 for 10m 00s: no limit", " is asked?", " y does it, any other key not",]
     );
     press(&mut source, "n");
@@ -247,16 +247,16 @@ fn a_question_names_what_is_going_to_be_done() {
     assert_eq!(drawn(&source, 80, 24)[23], " error: the policy is locked");
 
     let mut limit = view(false);
-    limit.limits.rows[2].mode = Mode::Monitor;
-    press(&mut limit, "Tab Down Down m");
+    limit.limits.rows[1].mode = Mode::Monitor;
+    press(&mut limit, "Tab Down m");
     let lines = drawn(&limit, 80, 24);
     assert_eq!(
         lines[5..9],
         [
             " LIMIT       MODE         RATE   BURST   EXCEED/S        EXCEED  CONFORM/S",
-            " connection  off           off",
             " syn         enforce      50/s      50        812        24,360         50",
             ">source      monitor     1kpps     200      2.48M   337,500,000      48.0k",
+            " connection  off           off",
         ]
     );
     assert_eq!(
@@ -281,15 +281,15 @@ fn each_order_is_named_and_has_its_numbers() {
 fn a_limit_with_one_state_for_all_says_how_full_it_is() {
     let mut view = view(false);
     assert!(!drawn(&view, 80, 24)[5].contains("USED"));
-    view.limits.rows[1].used = Some(7);
-    view.limits.rows[2].used = Some(100);
+    view.limits.rows[0].used = Some(7);
+    view.limits.rows[1].used = Some(100);
     assert_eq!(
         drawn(&view, 80, 24)[5..9],
         [
             " LIMIT       USED      RATE   BURST   EXCEED/S        EXCEED  CONFORM/S",
-            " connection             off",
             " syn           7%      50/s      50        812        24,360         50",
             " source      100%     1kpps     200      2.48M   337,500,000      48.0k",
+            " connection             off",
         ]
     );
 }

@@ -1,6 +1,7 @@
 //! The progress of a command, on a terminal.
 
 use std::{
+    env,
     io::{self, IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
@@ -16,13 +17,21 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { begun: Instant::now(), shown: io::stderr().is_terminal() }
+        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { begun: Instant::now(), shown: io::stderr().is_terminal() && !dumb }
+    }
+
+    /// A progress that shows this step from now on.
+    pub(super) fn of(what: &str) -> Self {
+        let progress = Self::new();
+        progress.step(what);
+        progress
     }
 
     /// Replaces the step that is shown.
     pub(super) fn step(&self, what: &str) {
         if self.shown {
-            let _: io::Result<()> = write!(io::stderr(), "\r\x1b[K{what} …");
+            let _: io::Result<()> = write!(io::stderr(), "\r\x1b[K{what} ...");
         }
     }
 

@@ -1,0 +1,155 @@
+//! Narrow, small and plain terminals.
+
+use super::*;
+
+#[test]
+fn a_narrow_terminal_cuts_no_word() {
+    let mut view = view(false);
+    let lines = drawn(&view, 45, 20);
+    assert_eq!(
+        lines,
+        [
+            " limiter on gw1  veth0 native  +1   22:13:20Z",
+            "",
+            " passed   48.0kpps ██████████████  peak 48.0k",
+            " dropped  2.48Mpps ▃▂▁▁▁▁▂▃▄▅▆▇██  peak 2.48M",
+            "",
+            " LIMIT           RATE   EXCEED/S  CONFORM/S",
+            " syn             50/s        812         50",
+            " source         1kpps      2.48M      48.0k",
+            " connection       off",
+            "",
+            " REASON                      PACKETS/S",
+            " exceed                          2.48M",
+            "",
+            " SOURCE by dropped/s         DROPPED/S",
+            " 203.0.113.1                      620k",
+            " 203.0.113.2                      310k",
+            " 2001:db8:1003:feed::/64          207k",
+            " 203.0.113.4                      155k",
+            "",
+            " ↑↓ select  / filter  s sort  ? help  q end",
+        ]
+    );
+    assert_eq!(
+        drawn(&view, 45, 32)[2..10],
+        [
+            " passed   48.0kpps",
+            "   3.44M packets   ██████████████████████████",
+            "   peak 48.0kpps   ██████████████████████████",
+            "                   ██████████████████████████",
+            " dropped  2.48Mpps",
+            "   338M packets      ▂▅▇██▇▅▂            ▂▅▇█",
+            "   peak 2.48Mpps   ▃▆████████▆▃        ▃▆████",
+            "                   ████████████▇▄▂▁▁▂▄▇██████",
+        ]
+    );
+    opened(&mut view);
+    let lines = drawn(&view, 45, 20);
+    assert_eq!(
+        lines[7..13],
+        [
+            " deny 203.0.112.0/23, for 9m 01s more: is",
+            " dropped here, and no limit is asked",
+            " tenant gold",
+            "",
+            " LIMIT       MODE           USED  PASSES IN",
+            " connection  enforce     per key          -",
+        ]
+    );
+    assert_eq!(lines[19], " Esc back  d deny  a allow  ? help  q end");
+    press(&mut view, "d Enter");
+    assert_eq!(
+        drawn(&view, 45, 20)[17..],
+        [" deny 203.0.113.1 for 10m 00s: drop all of", " it?", " y does it, any other key not",]
+    );
+    let unlimited = View::new(example::unlimited(Instant::now()), Duration::from_secs(1), false);
+    assert_eq!(
+        drawn(&unlimited, 45, 20)[2..8],
+        [
+            " passed          -",
+            " dropped         -",
+            "",
+            " No limit is set, so every packet passes.",
+            " Set one: limiter limit set source --rate",
+            " 1kpps --burst 2k",
+        ]
+    );
+}
+
+/// The lines between the header and the footer of the help.
+fn help(view: &mut View, width: u16, height: u16) -> Vec<String> {
+    view.drew(terminal_drew(view, width, height));
+    let lines = drawn(view, width, height);
+    lines[2..lines.len() - 2].to_vec()
+}
+
+#[test]
+fn help_that_is_longer_than_the_screen_scrolls() {
+    let mut view = view(false);
+    press(&mut view, "?");
+    let first = help(&mut view, 45, 20);
+    assert_eq!(
+        first,
+        [
+            " KEY",
+            " ↑ ↓ PgUp      select a source, or a limit",
+            " PgDn Home",
+            " End",
+            " Tab           go to the other table",
+            " Enter         look closely at a source; then",
+            "               ↑ ↓: the next one",
+            " s S           sort by dropped/s, passed/s,",
+            "               bytes, packets, address",
+            " /             show only a prefix, or",
+            "               addresses with a part of one",
+            " p space       freeze the picture, and let it",
+            "               go on",
+            " d             deny the source, for a time",
+            " a             allow the source, for a time",
+            " 1-15 of 33  ↑↓ scroll, other keys close",
+        ]
+    );
+    press(&mut view, "Down");
+    assert_eq!(help(&mut view, 45, 20)[..14], first[1..15]);
+    // The end is the last screenful, however often it is asked for.
+    for _ in 0..40 {
+        press(&mut view, "Down");
+    }
+    let last = help(&mut view, 45, 20);
+    assert_eq!(last[15], " 19-33 of 33  ↑↓ scroll, other keys close");
+    assert_eq!(
+        last[12..15],
+        [" allowed       by a list or a penalty, for so", " denied        long", " blocked",]
+    );
+    press(&mut view, "Esc");
+    assert!(!drawn(&view, 45, 20).join("\n").contains("KEY"));
+}
+
+#[test]
+fn where_the_locale_is_not_utf_8_only_ascii_is_drawn() {
+    let mut view = view(false);
+    view.ascii = true;
+    let lines = drawn(&view, 80, 24);
+    assert_eq!(
+        lines[2..8],
+        [
+            " passed   48.0kpps   161Mbit/s  #################  peak 48.0kpps  3.44M packets",
+            " dropped  2.48Mpps  1.19Gbit/s  ++::......::++###  peak 2.48Mpps   338M packets",
+            "",
+            " LIMIT           RATE   BURST   EXCEED/S        EXCEED  CONFORM/S  EXCEED SHARE",
+            " syn             50/s      50        812        24,360         50  #####  94.1%",
+            " source         1kpps     200      2.48M   337,500,000      48.0k  #####  98.1%",
+        ]
+    );
+    assert!(lines[23].starts_with(" ^v select  / filter  s sort "), "{}", lines[23]);
+    for keys in ["", "?", "q Down Enter"] {
+        if !keys.is_empty() {
+            press(&mut view, keys);
+        }
+        for (width, height) in [(200, 60), (80, 24), (45, 20)] {
+            let text = drawn(&view, width, height).concat();
+            assert!(text.is_ascii() && !text.contains("??"), "{text}");
+        }
+    }
+}
