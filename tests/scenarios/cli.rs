@@ -25,6 +25,7 @@ mod penalties;
 mod policy;
 mod prometheus;
 mod ssh;
+mod values;
 mod watch;
 
 use std::{

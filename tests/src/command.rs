@@ -3,10 +3,11 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::unix::process::CommandExt as _,
     path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    process::{self, Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -97,10 +98,30 @@ impl LimiterCommand {
         self
     }
 
+    /// Gives the command a text on standard input, which is otherwise empty.
+    ///
+    /// # Errors
+    /// Fails if the text cannot be kept in a file.
+    pub fn input(mut self, text: &[u8]) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("limiter-input-{}-{number}", process::id()));
+        let kept = fs::write(&path, text).and_then(|()| fs::File::open(&path));
+        fs::remove_file(&path).and(kept).map(|file| self.command.stdin(file))?;
+        Ok(self)
+    }
+
     /// Redirects the standard output, which is otherwise kept in [`Outcome::stdout`].
     #[must_use]
     pub fn to(mut self, stdout: impl Into<Stdio>) -> Self {
         self.command.stdout(stdout);
+        self
+    }
+
+    /// Gives the command a standard input, which is otherwise empty.
+    #[must_use]
+    pub fn reading(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.command.stdin(stdin);
         self
     }
 

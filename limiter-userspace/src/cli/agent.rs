@@ -2,7 +2,10 @@
 
 use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 use limiter_common::algorithm::rate::Rate;
 
 use super::unix;
@@ -39,7 +42,8 @@ pub(super) struct Agent {
     )]
     interfaces: Vec<String>,
     /// Policy document to apply, now and whenever it changes
-    #[arg(long, value_name = "FILE", env = "LIMITER_POLICY")]
+    #[arg(long, value_name = "FILE", env = "LIMITER_POLICY",
+          value_parser = PathBufValueParser::new().try_map(file))]
     policy: Option<PathBuf>,
     /// Serve /metrics for Prometheus, /healthz and /readyz in plain HTTP: on an address, e.g.
     /// 127.0.0.1:9180, or on unix:PATH
@@ -50,6 +54,14 @@ pub(super) struct Agent {
     #[arg(long, value_name = "RATE", default_value = EVENTS, value_parser = events,
           env = "LIMITER_EVENTS")]
     events: Events,
+}
+
+/// The path of a document, which is followed as it changes.
+fn file(path: PathBuf) -> Result<PathBuf, &'static str> {
+    match path.to_str() {
+        Some("-") => Err("an agent follows a file; give its path"),
+        _ => Ok(path),
+    }
 }
 
 /// A word for interfaces; an empty variable has an empty one.

@@ -1,6 +1,6 @@
 //! Changes of the policy and the run-time lists in force.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     instance,
@@ -11,16 +11,16 @@ use super::{
     unix,
 };
 use crate::{
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, policy::StoredPolicy},
     error::{Error, Result},
     output::stream::Output,
-    policy::{Layers, Session, document::check_length},
+    policy::{Layered, Layers, Session, document::check_length},
 };
 
 /// The result of a change.
 pub(super) struct Changed<T> {
-    /// The policy and the run-time lists after the change.
-    pub(super) layers: Layers,
+    /// What is in force after the change.
+    in_force: Arc<StoredPolicy>,
     /// The result of the edit.
     pub(super) said: T,
     kept: Option<Kept>,
@@ -43,24 +43,30 @@ pub(super) fn change<T>(
 ) -> Result<Changed<T>> {
     let mut instance = instance(pins)?;
     let unfinished = instance.take_unfinished();
-    let before = instance.maps().settled()?;
-    let mut layers = before.clone();
+    // Lists may be long: they are copied as seldom as possible.
+    let mut layers = instance.maps().settled()?;
+    let known: HashSet<String> = layers.shadowed().into_iter().collect();
     let said = edit(&mut layers)?;
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
     check_length(&layers.policy)?;
-    instance.maps_mut().put_in_force(layers.clone(), None, None)?;
+    let mut shadowed = layers.shadowed();
+    instance.maps_mut().put_in_force(layers, None, None)?;
+    let in_force = instance.maps().in_force()?;
     let switched = instance.maps().monitoring();
     // The change is in force already. Without the file, only a restart of the machine would lose
     // it.
     let unkept = instance.keep_run_time().err();
     let switched = switched?.switch;
-    let known: HashSet<String> = before.shadowed().into_iter().collect();
-    let mut shadowed = layers.shadowed();
     shadowed.retain(|shadowed| !known.contains(shadowed));
-    Ok(Changed { layers, said, kept, shadowed, switched, unkept, unfinished })
+    Ok(Changed { in_force, said, kept, shadowed, switched, unkept, unfinished })
 }
 
 impl<T> Changed<T> {
+    /// The policy and the run-time lists after the change.
+    pub(super) fn layered(&self) -> Layered<'_> {
+        self.in_force.layered()
+    }
+
     /// The same result, after the monitor switch was turned off.
     pub(super) fn enforced(self) -> Self {
         Self { switched: false, ..self }

@@ -85,6 +85,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("completion", &["limiter completion bash"]),
 ];
 
+/// The first example of a command, by its words.
+pub(super) fn of(words: &str) -> Option<&'static str> {
+    EXAMPLES.iter().find(|(command, _)| *command == words)?.1.first().copied()
+}
+
 /// Adds the examples to the help of a command and its subcommands.
 pub(super) fn added_to(mut command: Command) -> Command {
     for (words, lines) in EXAMPLES {

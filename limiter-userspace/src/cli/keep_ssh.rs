@@ -106,8 +106,8 @@ fn allow(session: &Session, layers: &mut Layers, blocked: bool, now: u64) -> Opt
     // before all others.
     let entry = Entry {
         until: Some(until),
-        reason: Some("SSH session".to_owned()),
-        by: user(),
+        reason: Some("SSH session".into()),
+        by: user().map(Into::into),
         since: Some(now),
         ..Entry::new(List::Allow, source)
     };

@@ -23,20 +23,28 @@ mod stderr;
 mod test;
 mod user;
 mod watch;
+mod words;
 
 use std::{
+    env,
+    ffi::OsString,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
+use serde_json::json;
 
-use self::stderr::{complain, teller_of_waiting};
+use self::{
+    stderr::{complain, teller_of_waiting},
+    words::Line,
+};
 use crate::{
     datapath::{
         bpffs::{self, Pins},
         instance::Instance,
+        interface,
         link::exists,
         maps::Maps,
         privilege,
@@ -110,6 +118,9 @@ enum Command {
     Metrics,
     /// Check whether limiter works on this machine, and what would improve it; nothing is changed
     Doctor(doctor::Doctor),
+    /// Print the version
+    #[command(hide = true)]
+    Version,
     /// Print a script for a shell that completes commands, options and their values
     Completion(completion::Completion),
     /// Write the manual pages of all commands into a directory
@@ -123,21 +134,29 @@ enum Command {
 /// The definition of the command line, of which the help, the completion and the manual pages are
 /// made.
 fn command() -> clap::Command {
-    manual::with_exit_codes(examples::added_to(Cli::command()))
+    manual::with_exit_codes(examples::added_to(words::with_aliases(Cli::command())))
+}
+
+/// Parses the arguments of a command line. `line` has its words.
+fn parse(mut arguments: Vec<OsString>, line: &Line) -> Result<Cli, clap::Error> {
+    let mut parsed = command().try_get_matches_from(&arguments);
+    if let Some(default) = parsed.as_ref().err().and_then(|error| line.default(error)) {
+        arguments.push(default.into());
+        parsed = command().try_get_matches_from(&arguments);
+    }
+    parsed.and_then(|it| Cli::from_arg_matches(&it))
 }
 
 /// Runs the command in the arguments of this process.
 pub fn run() -> ExitCode {
-    let parsed = command().try_get_matches().and_then(|it| Cli::from_arg_matches(&it));
-    let cli = match parsed {
+    let arguments: Vec<OsString> = env::args_os().collect();
+    if completion::answered(&arguments) {
+        return ExitCode::SUCCESS;
+    }
+    let line = Line::new(&arguments, &command(), interface_names);
+    let cli = match parse(arguments, &line) {
         Ok(cli) => cli,
-        Err(error) => {
-            // clap returns help and version as errors, and knows their output and exit code.
-            return match error.print() {
-                Ok(()) => ExitCode::from(error.exit_code() as u8),
-                Err(_) => ExitCode::FAILURE,
-            };
-        }
+        Err(error) => return refuse(&error, &line),
     };
     let pins = Pins::new(&cli.bpffs).telling_of(Some(teller_of_waiting(cli.json)));
     let pins = match cli.state.filter(|file| !file.as_os_str().is_empty()) {
@@ -165,6 +184,7 @@ pub fn run() -> ExitCode {
         Command::Agent(agent) => agent.run(silent, &mut output),
         Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
+        Command::Version => version(&mut output),
         Command::Completion(completion) => completion.run(&mut output),
         Command::Man(man) => man.run(&mut output),
         Command::Loader => loader::run(&pins),
@@ -172,10 +192,44 @@ pub fn run() -> ExitCode {
     match result.and_then(|()| Ok(output.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = line.answered(error);
             complain(&error, &output);
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Reports a command line that cannot be parsed.
+fn refuse(error: &clap::Error, line: &Line) -> ExitCode {
+    // clap returns help and version as errors too, and knows their output and exit code.
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        return match error.print() {
+            Ok(()) => ExitCode::from(error.exit_code() as u8),
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let error = line.refusal(error, &command());
+    complain(&error, &Output::stdout(line.json));
+    ExitCode::from(error.exit_code())
+}
+
+/// The names of the interfaces of this network namespace; none if they cannot be listed.
+fn interface_names() -> Vec<String> {
+    interface::list().unwrap_or_default().into_iter().map(|interface| interface.name).collect()
+}
+
+/// Prints the version, as `--version` does.
+fn version(output: &mut Output) -> Result<()> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    if output.is_json() {
+        return Ok(output.shape("limiter.version/1", &json!({ "version": VERSION }))?);
+    }
+    Ok(writeln!(output, "limiter {VERSION}")?)
 }
 
 /// Opens the maps of the instance, to read them.

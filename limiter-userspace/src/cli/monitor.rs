@@ -27,7 +27,9 @@ pub(super) struct Monitor {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Switch {
+    #[value(aliases = ["true", "yes", "1", "enable", "start"])]
     On,
+    #[value(aliases = ["false", "no", "0", "disable", "stop"])]
     Off,
 }
 

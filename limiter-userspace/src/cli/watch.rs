@@ -10,7 +10,7 @@ use crate::{
     datapath::bpffs::Pins,
     error::Result,
     output::stream::Output,
-    policy::{PolicyError, units::parse_duration},
+    policy::{PolicyError, units::parse_time},
     watch::{options::Options, session},
 };
 
@@ -45,9 +45,9 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let interval = parse_duration(&self.interval).map_err(PolicyError::from)?;
+        let interval = parse_time(&self.interval).map_err(PolicyError::from)?;
         let length =
-            self.length.as_deref().map(parse_duration).transpose().map_err(PolicyError::from)?;
+            self.length.as_deref().map(parse_time).transpose().map_err(PolicyError::from)?;
         let options = if self.once {
             Options::once(interval)
         } else {

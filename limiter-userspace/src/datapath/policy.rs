@@ -31,7 +31,7 @@ use super::{maps::Maps, object::object, sizes::Sizes, sys, trie};
 use crate::{
     error::{Error, Result},
     policy::{
-        Assignment, Context, Layers, Policy, Tables, compile,
+        Assignment, Context, Layers, Policy, PolicyError, Tables, compile,
         error::{METERS, PROFILES},
     },
 };
@@ -159,12 +159,18 @@ impl Maps {
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let document = StoredPolicy::new(layers, held, origin.or(origin_before)).write()?;
+        let stored = StoredPolicy::new(layers, held, origin.or(origin_before));
+        let document = stored.write()?;
+        let room = self.capacity(map::DOCUMENT)? as usize / 2 * CHUNK;
+        if document.len() > room {
+            let entries = stored.run_time.entries().len();
+            return Err(PolicyError::TooMuch { entries, bytes: document.len(), room }.into());
+        }
         self.make_for(&tables)?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;
-        self.write_document(&document.bytes, next & 1)?;
-        for tally in document.held.new_tallies(&before) {
+        self.write_document(&document, next & 1)?;
+        for tally in stored.held.new_tallies(&before) {
             self.forget_tally(tally)?;
         }
         let revert = time.map_or(Revert::NEVER, |time| {
@@ -178,7 +184,9 @@ impl Maps {
             sys::publish_epoch(head.as_fd(), epoch_word(epoch)).map_err(failed)?;
         }
         let settings = self.with_sets(tables.settings)?;
-        sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)
+        sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)?;
+        *self.read.borrow_mut() = Some((next, Arc::new(stored)));
+        Ok(())
     }
 
     /// The policy and the run-time lists in force; none of a new instance.

@@ -1,6 +1,6 @@
 //! The entries of the lists `allow`, `deny` and `penalty`, as they are printed.
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -46,6 +46,8 @@ pub struct ListEntry {
     pub in_force: bool,
     /// The reason that was given with the command.
     pub reason: Option<String>,
+    /// The set of run-time entries that it belongs to.
+    pub set: Option<String>,
     /// The user who set it.
     pub set_by: Option<String>,
     /// When it was set, in UTC.
@@ -86,11 +88,13 @@ impl ListEntry {
     /// Makes an entry of the run-time list, as of `now` in Unix time.
     pub fn of_run_time(entry: &Entry, layered: Layered<'_>, now: Duration) -> Self {
         let Entry { prefix, until, exception, .. } = *entry;
+        let text = |of: &Option<Arc<str>>| of.as_deref().map(str::to_owned);
         Self {
             exception,
             in_force: layered.policy.key_prefix.check_source(prefix).is_ok(),
-            reason: entry.reason.clone(),
-            set_by: entry.by.clone(),
+            reason: text(&entry.reason),
+            set: text(&entry.set),
+            set_by: text(&entry.by),
             since: entry.since.map(format_instant),
             ..Self::new(prefix.to_string(), "run_time", until, now)
         }
@@ -106,6 +110,7 @@ impl ListEntry {
             exception: false,
             in_force: true,
             reason: None,
+            set: None,
             set_by: None,
             since: None,
         }
@@ -118,6 +123,9 @@ impl ListEntry {
             ("run_time", None) => "run time".to_owned(),
             _ => "document".to_owned(),
         };
+        if let Some(set) = &self.set {
+            said = format!("{said}: set {set}");
+        }
         if self.exception {
             said = format!("{said}: exception to the document's list");
         }
@@ -294,7 +302,7 @@ set cdn         for ever                      document
                 r#"{"schema":"limiter.list/1","list":"deny","entries":[{"src":"203.0.113.0/24","#,
                 r#""until":"2027-01-15T09:01:40Z","seconds_left":3700,"#,
                 r#""gone":false,"layer":"document","exception":false,"in_force":true,"#,
-                r#""reason":null,"set_by":null,"since":null}]}"#,
+                r#""reason":null,"set":null,"set_by":null,"since":null}]}"#,
                 "\n"
             )
         );
@@ -305,12 +313,13 @@ set cdn         for ever                      document
 
     #[test]
     fn entries_say_who_set_them_and_why() {
-        let by = |it: Entry| Entry { by: Some("alice".to_owned()), since: Some(NOW), ..it };
+        let by = |it: Entry| Entry { by: Some("alice".into()), since: Some(NOW), ..it };
         let entries = [
             listed("192.0.2.0/24", None),
-            set(&by(Entry { reason: Some("sshd".to_owned()), ..entry("203.0.113.9/32") })),
+            set(&by(Entry { reason: Some("sshd".into()), ..entry("203.0.113.9/32") })),
             set(&Entry { exception: true, ..entry("192.0.2.0/24") }),
             set(&entry("2001:db8::1/128")),
+            set(&by(Entry { set: Some("feed".into()), ..entry("198.51.100.7/32") })),
         ];
         assert_eq!(
             text(false, &entries),
@@ -320,6 +329,7 @@ SOURCE           UNTIL     LEFT  SET BY                                         
 203.0.113.9/32   for ever        run time, alice                                 sshd
 192.0.2.0/24     for ever        run time: exception to the document's list
 2001:db8::1/128  for ever        run time: not in force, narrower than a source
+198.51.100.7/32  for ever        run time, alice: set feed
 "
         );
         let json: serde_json::Value = serde_json::from_str(&text(true, &entries)).unwrap();
@@ -331,6 +341,7 @@ SOURCE           UNTIL     LEFT  SET BY                                         
         );
         assert_eq!(json["entries"][2]["exception"], true);
         assert_eq!(json["entries"][3]["in_force"], false);
+        assert_eq!(json["entries"][4]["set"], "feed");
     }
 
     #[test]
@@ -379,7 +390,7 @@ SOURCE           UNTIL                   LEFT  BY              BLOCKS
             text(true).ends_with(concat!(
                 r#"{"src":"198.51.100.7/24","until":"2027-01-15T08:00:42Z","seconds_left":42,"#,
                 r#""gone":false,"layer":"limit","exception":false,"in_force":true,"reason":null,"#,
-                r#""set_by":null,"since":null,"by":"limit","limit":"web","blocks":3}]}"#,
+                r#""set":null,"set_by":null,"since":null,"by":"limit","limit":"web","blocks":3}]}"#,
                 "\n"
             )),
             "{}",

@@ -2,6 +2,7 @@
 //!
 //! Only `limiter policy check` prints these caveats. None of them is an error: the policy is in force.
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use limiter_common::{
     algorithm::{
         concurrent::Concurrent,
@@ -11,6 +12,7 @@ use limiter_common::{
 };
 
 use super::{
+    cover::Cover,
     model::{Allowance, GlobalMode, Key, KeyPart, Limit, Mode, Penalty, Policy, Unproven},
     tables::{Dearest, dearest},
 };
@@ -28,7 +30,7 @@ pub struct Caveat {
 
 /// Returns the caveats of a policy, each once with all limits that it concerns.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
-    let all = [washing, sockets, spoofing, unprovable, elsewhere, single, costly];
+    let all = [allowed, washing, sockets, spoofing, unprovable, elsewhere, single, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
@@ -43,6 +45,21 @@ fn about(
         policy.limits.iter().filter(|it| is_about(it)).map(|it| it.name.clone()).collect();
     let told = !limits.is_empty();
     told.then(|| Caveat { limits, message: message.into(), remedy: remedy.into() })
+}
+
+/// An `allow` list with every address of a family, for ever: nothing of it is ever limited.
+fn allowed(policy: &Policy) -> Option<Caveat> {
+    let lasting = policy.allow.iter().filter(|listed| listed.until.is_none());
+    let prefixes = lasting.flat_map(|listed| policy.prefixes(&listed.whom)).copied();
+    let cover = Cover::of(prefixes.collect());
+    let has = |prefix: IpNet| cover.around(prefix).is_some();
+    let message = match (has(Ipv4Net::default().into()), has(Ipv6Net::default().into())) {
+        (true, true) => "no limit has an effect: `allow` has every address",
+        (true, false) => "no limit has an effect on IPv4: `allow` has every address of it",
+        (false, true) => "no limit has an effect on IPv6: `allow` has every address of it",
+        (false, false) => return None,
+    };
+    about(policy, |_| true, message, "allow only the sources that are to be without limits")
 }
 
 /// Whether a limit can drop packets.
@@ -212,6 +229,28 @@ mod tests {
         let all: Vec<_> = caveats(&policy).into_iter().filter(is_other).collect();
         assert!(all.iter().all(|caveat| !caveat.remedy.is_empty()));
         all.iter().map(|caveat| format!("{}: {}", word(caveat), caveat.limits.join(" "))).collect()
+    }
+
+    #[test]
+    fn limits_of_whom_everybody_is_allowed_are_told() {
+        let said = |allow: &str| {
+            let text = format!("{allow}\nlimits: [{{name: a, key: source, rate: 5/s}}]");
+            let text = format!("version: 1\n{text}");
+            let policy =
+                parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+            caveats(&policy).into_iter().map(|caveat| caveat.message).collect::<Vec<_>>()
+        };
+        let both = ["no limit has an effect: `allow` has every address"];
+        assert_eq!(said("allow: [0.0.0.0/0, '::/0']"), both);
+        assert_eq!(
+            said("sets: {all: {cidrs: [0.0.0.0/1, 128.0.0.0/1, '::/0']}}\nallow: [all]"),
+            both
+        );
+        let ipv4 = ["no limit has an effect on IPv4: `allow` has every address of it"];
+        assert_eq!(said("allow: [0.0.0.0/0]"), ipv4);
+        let none: [&str; 0] = [];
+        assert_eq!(said("allow: [0.0.0.0/1, '::/1']"), none);
+        assert_eq!(said("allow: [{src: 0.0.0.0/0, until: 2099-01-31T18:00:00Z}]"), none);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use limiter_common::{
 use thiserror::Error;
 
 use super::units::{ValueError, format_data_rate, format_rate, format_size};
-use crate::error::{Failure, INVALID};
+use crate::{
+    error::{Failure, INVALID},
+    output::number::grouped,
+};
 
 /// How a command reports an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +179,19 @@ pub enum PolicyError {
         /// The length of the longest document that is read, in bytes.
         most: u64,
     },
+    /// A policy that, with the run-time lists, does not fit where an instance keeps it.
+    #[error(
+        "the policy and its {} run-time entries take {} MiB, and an instance has room for {} MiB",
+        grouped(*entries as u64), bytes.div_ceil(1 << 20), room >> 20
+    )]
+    TooMuch {
+        /// The number of run-time entries.
+        entries: usize,
+        /// The bytes that they take together.
+        bytes: usize,
+        /// The bytes that there is room for.
+        room: usize,
+    },
     /// More limits than the 64 bits of a set of limits.
     #[error(
         "the policy needs {needed} limits, with each layer and candidate as one; {LIMITS} are the most"
@@ -269,14 +285,6 @@ pub enum PolicyError {
         /// The entry that decides about all of the prefix, if it is of this list.
         within: Option<String>,
     },
-    /// The list has the prefix already, until a later time.
-    #[error("{list} has {prefix} already, for longer than that")]
-    ListedLonger {
-        /// `allow`, `deny` or `penalty`.
-        list: &'static str,
-        /// The prefix.
-        prefix: IpNet,
-    },
     /// An entry that would never decide, because the same prefix is allowed for ever.
     #[error("{entry} in {list} would be shadowed by {by} in allow")]
     Shadowed {
@@ -356,6 +364,7 @@ impl PolicyError {
             | Self::LayersOverridden { .. }
             | Self::SameLimit { .. }
             | Self::TooLong { .. }
+            | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
@@ -365,7 +374,6 @@ impl PolicyError {
             | Self::OverrideOfKey { .. }
             | Self::OverrideShape { .. }
             | Self::NotAbout { .. }
-            | Self::ListedLonger { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
             | Self::NotSet { .. }
@@ -443,6 +451,11 @@ impl PolicyError {
                                      once, or leave some out"
                     .to_owned()
             }
+            Self::TooMuch { .. } => {
+                "list wider prefixes, and many with one command: entries that one command set take less \
+                 room"
+                    .to_owned()
+            }
             Self::SameLimit { other, .. } => {
                 format!("set that one: limiter limit set {other} --rate RATE")
             }
@@ -450,9 +463,6 @@ impl PolicyError {
                 format!("it has {within}, which can only be deleted as a whole")
             }
             Self::NotListed { list, .. } => format!("`limiter {list} list` shows what it has"),
-            Self::ListedLonger { list, prefix } => {
-                format!("`limiter {list} add {prefix} --for TIME` sets another end")
-            }
             Self::Shadowed { .. } => {
                 "on the same prefix, `allow` is asked first: `limiter allow del` takes it off that list"
                     .to_owned()

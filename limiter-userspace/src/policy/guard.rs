@@ -20,7 +20,7 @@ use super::{
 use crate::policy::cover::Cover;
 
 /// Entries from which on a list may not lose more than half of them.
-const LONG: usize = 20;
+pub const LONG: usize = 20;
 /// A change may newly cover at most one in this many unicast addresses of a family.
 const SHARE: u128 = 8;
 

@@ -4,6 +4,7 @@
 //!
 //! - [`model`] is the policy with every value parsed; [`edit`] changes it.
 //! - [`document`] reads and writes the YAML that operators keep, [`units`] its values.
+//! - [`list_text`] reads lists of addresses as feeds write them.
 //! - [`lists`] are the lists of a document, [`run_time`] those that commands set beside it.
 //! - [`shadowed`] finds entries without effect, [`caveats`] what a valid policy does not protect from.
 //! - [`tables`] compiles a policy into what the datapath reads.
@@ -19,9 +20,10 @@ pub mod edit;
 pub mod error;
 pub mod guard;
 pub mod interfaces;
+pub mod list_text;
 pub mod lists;
 pub mod model;
-mod nearest;
+pub mod nearest;
 pub mod reading;
 pub mod run_time;
 mod scope;

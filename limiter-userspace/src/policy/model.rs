@@ -126,6 +126,15 @@ impl KeyPrefix {
         Ok(())
     }
 
+    /// `prefix`, or the source that it is a part of if it is narrower than one.
+    pub fn widened(self, prefix: IpNet) -> IpNet {
+        let length = self.length_for(&prefix);
+        if prefix.prefix_len() <= length {
+            return prefix;
+        }
+        IpNet::new(prefix.addr(), length).map_or(prefix, |wide| wide.trunc())
+    }
+
     /// The length for the address family of `prefix`.
     pub const fn length_for(self, prefix: &IpNet) -> u8 {
         match prefix {

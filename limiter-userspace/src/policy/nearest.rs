@@ -6,6 +6,21 @@ const LONGEST: usize = 32;
 /// The name that `word` abbreviates or misspells; of several, the nearest. `None` if more than half of the
 /// longer word would have to change.
 pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    within(2, word, names)
+}
+
+/// The name that `word` abbreviates or misspells, as one of the commands: at most a third may have to change, so that
+/// short words such as `drop` and `top` are not taken for each other.
+pub fn very_near<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    within(3, word, names)
+}
+
+/// The nearest name for which at most one of `part` parts of the longer word would have to change.
+fn within<'a>(
+    part: usize,
+    word: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let word = word.as_bytes();
     if word.is_empty() || word.len() > LONGEST {
         return None;
@@ -16,7 +31,7 @@ pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
             let abbreviated = word.len() > 1 && name.as_bytes().starts_with(word);
             (if abbreviated { 0 } else { distance(word, name.as_bytes()) }, name)
         })
-        .filter(|&(distance, name)| distance * 2 <= word.len().max(name.len()))
+        .filter(|&(distance, name)| distance * part <= word.len().max(name.len()))
         .min_by_key(|&(distance, _)| distance)
         .map(|(_, name)| name)
 }
@@ -67,6 +82,8 @@ mod tests {
         assert_eq!(nearest("sny", names), None);
         assert_eq!(nearest("sin", names), Some("syn"));
         assert_eq!(nearest("bandwidth", names), None);
+        assert_eq!((nearest("drop", ["top"]), very_near("drop", ["top"])), (Some("top"), None));
+        assert_eq!(very_near("stauts", ["status", "test"]), Some("status"));
         assert_eq!(nearest("", names), None);
         assert_eq!(nearest(&"s".repeat(1 << 20), names), None);
     }

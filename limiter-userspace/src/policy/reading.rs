@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Assignment, Context, Policy, compile, shadowed::FromFiles, units::printable};
 use crate::{
     error::{Error, Result},
-    policy::document::{self, Warnings},
+    policy::document::{self, Warnings, document_name},
 };
 
 /// Reads the policy in a document and compiles it once, to show that it can be applied. Returns it with
@@ -34,7 +34,7 @@ pub fn read_with_files(
     Ok((policy, warnings, files))
 }
 
-/// A path as text that is safe to print on a terminal, at most 256 characters.
+/// The path of a document as text that is safe to print on a terminal, at most 256 characters.
 pub fn name(path: &Path) -> String {
-    printable(&path.display().to_string(), 256)
+    printable(&document_name(path), 256)
 }

@@ -3,15 +3,15 @@
 //! Commands such as `limiter deny add` write to this layer; edits of the document do not touch it.
 //! [`decides`] is the only place that says which entry of the two layers holds for a source.
 
-use std::{cmp::Reverse, collections::HashSet};
+use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
+pub use self::many::Added;
 use super::{
     error::PolicyError,
     lists::List,
-    model::{Listed, Policy, Whom},
+    model::{Limit, Listed, Policy, Whom},
     shadowed::{Entry as ShadowedEntry, Shadowed},
 };
 
@@ -28,8 +28,7 @@ static EMPTY: RunTime = RunTime { entries: Vec::new() };
 pub const REASON: usize = 200;
 
 /// A run-time entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The list that the entry is in.
     pub list: List,
@@ -37,24 +36,21 @@ pub struct Entry {
     pub prefix: IpNet,
     /// Whether the entry is an exception: it takes the sources off this list of the document instead of
     /// adding them.
-    #[serde(default, skip_serializing_if = "is_false")]
     pub exception: bool,
     /// When the entry ends, in seconds of Unix time; `None`: never.
     pub until: Option<u64>,
     /// The reason that the user gave, at most [`REASON`] characters.
-    #[serde(default)]
-    pub reason: Option<String>,
+    pub reason: Option<Arc<str>>,
+    /// The set that the entry belongs to, which a command replaces as a whole; `None`: none.
+    pub set: Option<Arc<str>>,
     /// The user who set the entry.
-    #[serde(default)]
-    pub by: Option<String>,
+    pub by: Option<Arc<str>>,
     /// When the entry was set, in seconds of Unix time.
-    #[serde(default)]
     pub since: Option<u64>,
 }
 
 /// The run-time layer. In each list, a prefix has at most one entry and at most one exception.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
     entries: Vec<Entry>,
 }
@@ -134,7 +130,8 @@ fn is_false(value: &bool) -> bool {
 impl Entry {
     /// An entry that puts the sources of a prefix on a list for ever.
     pub const fn new(list: List, prefix: IpNet) -> Self {
-        Self { list, prefix, exception: false, until: None, reason: None, by: None, since: None }
+        let (exception, until, reason, set, by, since) = (false, None, None, None, None, None);
+        Self { list, prefix, exception, until, reason, set, by, since }
     }
 
     /// Whether the entry has ended at `now`, in seconds of Unix time.
@@ -165,12 +162,17 @@ impl<'a> Stated<'a> {
         matches!(self.layer, Layer::RunTime(_))
     }
 
-    const fn is_exception(&self) -> bool {
+    pub(crate) const fn is_exception(&self) -> bool {
         matches!(self.layer, Layer::RunTime(entry) if entry.exception)
     }
 
     fn length(&self) -> u8 {
         self.prefix.prefix_len()
+    }
+
+    /// All that counts of the entry where no other one has its sources.
+    pub(super) const fn says(&self) -> (List, u64, bool, bool) {
+        (self.list, self.until, self.is_run_time(), self.is_exception())
     }
 }
 
@@ -320,25 +322,6 @@ impl RunTime {
         Ok(is_there)
     }
 
-    /// Checks that a new end is not before that of the entry with the same list and prefix. Ends are in
-    /// seconds of Unix time; `None`: never.
-    ///
-    /// # Errors
-    /// [`PolicyError::ListedLonger`].
-    pub fn check_longer(
-        &self,
-        list: List,
-        prefix: IpNet,
-        until: Option<u64>,
-    ) -> Result<(), PolicyError> {
-        match self.get(list, prefix).map(|entry| entry.until.unwrap_or(NEVER)) {
-            Some(before) if before > until.unwrap_or(NEVER) => {
-                Err(PolicyError::ListedLonger { list: list.name(), prefix })
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Adds the entries of another layer; they replace those with the same list and prefix.
     pub fn extend(&mut self, other: &Self) {
         let taken: HashSet<_> = other.entries.iter().map(Entry::place).collect();
@@ -383,6 +366,15 @@ impl Layers {
     /// The limits and overrides without effect, as text: the lists of both layers contain all of their
     /// sources.
     pub fn shadowed(&self) -> Vec<String> {
+        // Most policies have nothing that lists could shadow, and lists may be long.
+        let could_be = |limit: &Limit| {
+            !limit.overrides.is_empty()
+                || !limit.matching.sources.is_empty()
+                || limit.is_of_tenants()
+        };
+        if !self.policy.limits.iter().any(could_be) {
+            return Vec::new();
+        }
         let mut all = self.policy.clone();
         for entry in self.run_time.entries.iter().filter(|entry| !entry.exception) {
             let whom = Whom::Prefix(entry.prefix);
@@ -412,7 +404,7 @@ impl Layers {
                         && !written.contains(&(whom, *until))
                         && run_time.get(list, prefix).is_none()
                     {
-                        let reason = Some(UPGRADED.to_owned());
+                        let reason = Some(UPGRADED.into());
                         let entry = Entry { until: *until, reason, ..Entry::new(list, prefix) };
                         run_time.entries.push(entry);
                     }
@@ -440,7 +432,7 @@ impl Layers {
                     && !in_force.contains(whom)
                     && sorted.run_time.exception(list, prefix).is_none()
                 {
-                    let reason = Some(UPGRADED.to_owned());
+                    let reason = Some(UPGRADED.into());
                     let exception = Entry { exception: true, reason, ..Entry::new(list, prefix) };
                     sorted.run_time.entries.push(exception);
                 }
@@ -549,6 +541,9 @@ impl std::fmt::Display for Stated<'_> {
         }
     }
 }
+
+mod many;
+mod stored;
 
 #[cfg(test)]
 mod tests;

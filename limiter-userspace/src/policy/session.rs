@@ -90,8 +90,7 @@ impl Policy {
 
     /// `prefix`, or the source that it is a part of if it is narrower than one.
     pub fn widened(&self, prefix: IpNet) -> IpNet {
-        let narrower = prefix.prefix_len() > self.key_prefix.length_for(&prefix);
-        if narrower { self.source_of(prefix.addr()) } else { prefix }
+        self.key_prefix.widened(prefix)
     }
 
     /// Whether an enforced limit can drop packets of a connection, however high its rate.

@@ -77,6 +77,10 @@ pub struct FromFiles {
     pub sets: HashMap<String, Vec<IpNet>>,
     /// The tenants.
     pub tenants: HashMap<String, Vec<IpNet>>,
+    /// The paths of the files of sets, as the document has them.
+    pub set_paths: HashMap<String, String>,
+    /// The paths of the files of tenants.
+    pub tenant_paths: HashMap<String, String>,
     /// Tenants without a file that have prefixes within their own wider ones. Whether such a prefix matters
     /// depends on the file of another tenant. Each is here with all prefixes of the document.
     pub nested: HashMap<String, Vec<IpNet>>,

@@ -254,7 +254,7 @@ const fn layer_name(by: &Stated<'_>) -> &'static str {
 fn reason_of(by: &Stated<'_>) -> Option<String> {
     match by.layer {
         Layer::Document(_) => None,
-        Layer::RunTime(entry) => entry.reason.clone(),
+        Layer::RunTime(entry) => entry.reason.as_deref().map(str::to_owned),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     InquiryError,
     words::{has_ports, parse_port, parse_protocol},
 };
-use crate::policy::units::quoted;
+use crate::policy::units::{prefix::without_brackets, quoted};
 
 /// Reads an address and, if they are given, its port and protocol: `ADDRESS[:PORT][/PROTO]`. An
 /// IPv6 address before a port is in brackets.
@@ -82,7 +82,7 @@ pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), Inq
 /// # Errors
 /// [`InquiryError::Value`], if the text is no address, or an IPv4 address in IPv6 notation.
 pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
-    let address = text.trim().parse().map_err(|_| InquiryError::Value {
+    let address = without_brackets(text.trim()).parse().map_err(|_| InquiryError::Value {
         what,
         value: quoted(text),
         fault: "is no address",
@@ -129,6 +129,7 @@ mod tests {
             ("2001:db8::1", "2001:db8::1", None, None),
             ("2001:db8::1/icmp", "2001:db8::1", None, Some(58)),
             ("[2001:db8::1]:53/udp", "2001:db8::1", Some(53), Some(17)),
+            ("[2001:db8::1]", "2001:db8::1", None, None),
             ("[2001:db8::1]/sctp", "2001:db8::1", None, Some(132)),
             ("2001:db8::1/tcp", "2001:db8::1", None, Some(6)),
             ("2001:db8::1:80", "2001:db8::1:80", None, None),
@@ -169,6 +170,7 @@ mod tests {
     #[test]
     fn an_address_is_of_its_own_family() {
         assert_eq!(parse_address("source", " 10.5.5.5").unwrap().to_string(), "10.5.5.5");
+        assert_eq!(parse_address("source", "[2001:db8::2]").unwrap().to_string(), "2001:db8::2");
         for (text, told) in [("::ffff:10.5.5.5", "write 10.5.5.5"), ("10.5.5", "is no address")] {
             let error = parse_address("destination", text).unwrap_err();
             let message = format!("{error} {}", error.remedy().unwrap());

@@ -60,14 +60,60 @@ fn attaching_twice_changes_nothing_and_says_so() {
     let outcome = bench.done("attach eth0");
     assert!(outcome.stdout.contains("already") && outcome.stdout.contains("nothing"), "{outcome}");
     assert_eq!(bench.state(), before);
-    let outcome = bench.done("attach eth0 --pps 5/s");
-    assert!(outcome.stdout.contains("already"), "{outcome}");
-    assert_eq!(bench.state(), before, "limits included: {outcome}");
     let outcome = bench.done("attach eth0 lo");
     assert!(outcome.stdout.contains("eth0: attached already"), "{outcome}");
     assert!(outcome.stdout.contains("lo: attached in generic mode"), "{outcome}");
     let outcome = bench.done("attach eth0 eth0 --replace");
     assert!(outcome.stdout.contains("replaced"), "{outcome}");
+}
+
+#[test]
+fn attaching_again_with_a_limit_sets_the_limit() {
+    let bench = Bench::attached();
+    let programs = bench.programs();
+    let outcome = bench.done("attach eth0 --pps 5/s");
+    assert!(
+        outcome
+            .stdout
+            .starts_with("eth0: attached already, in native mode\nThe policy was changed:\n"),
+        "{outcome}"
+    );
+    assert!(outcome.stdout.contains("5 pps"), "{outcome}");
+    assert_eq!(bench.json("limit show source -j")["rate_per_second"], 5);
+    // The other limits and the program stay.
+    assert_eq!(bench.json("limit show syn -j")["rate_per_second"], 50);
+    assert_eq!(bench.programs(), programs);
+    let before = bench.state();
+    let outcome = bench.done("attach eth0 --pps 5/s");
+    let said =
+        "eth0: attached already, in native mode; nothing was changed\nThe policy was so already.\n";
+    assert_eq!(outcome.stdout, said);
+    assert_eq!(bench.state(), before);
+    let attached = bench.json("attach eth0 --rate 7/s -j");
+    assert_eq!(attached["interfaces"][0]["action"], "unchanged");
+    assert_eq!(attached["interfaces"][0]["policy_changes"].as_array().unwrap().len(), 1);
+    // A limit for a time would end what holds without one.
+    bench.refused("attach eth0 --pps 9/s --for 5m", 3, &["attached to eth0", "hint: "]);
+    bench.done("attach eth0 --monitor");
+    assert_eq!(bench.json("status -j")["mode"], "monitor");
+}
+
+#[test]
+fn detaching_what_is_not_attached_is_done_already() {
+    const NOTHING: &str = "Nothing is attached.\n";
+    let bench = Bench::new();
+    assert_eq!(bench.done("detach --all").stdout, NOTHING);
+    let free = |name: &str| format!("{name}: not attached; nothing was changed\n");
+    assert_eq!(bench.done("detach eth0").stdout, free("eth0"));
+    assert_eq!(bench.json("detach eth0 -j")["interfaces"].as_array().unwrap().len(), 0);
+    bench.refused("detach eth7", 4, &["eth7", "hint: "]);
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let before = bench.state();
+    assert_eq!(bench.done("detach lo").stdout, free("lo"));
+    assert_eq!(bench.state(), before);
+    let both = bench.done("detach eth0 lo").stdout;
+    assert!(both.starts_with(&format!("eth0: detached\n{}Nothing of this", free("lo"))), "{both}");
+    assert_eq!(bench.done("detach eth0").stdout, free("eth0"));
 }
 
 #[test]
@@ -143,7 +189,7 @@ fn detach_takes_the_last_of_it_along() {
     assert!(outcome.stdout.contains("lo"), "{outcome}");
     footprint.assert_gone().unwrap();
     assert!(bench.programs().values().all(Option::is_none));
-    bench.run("detach --all").outcome().unwrap().assert_exit_code(4);
+    assert_eq!(bench.done("detach --all").stdout, "Nothing is attached.\n");
     // The old policy does not come back.
     bench.done(&format!("attach eth0 {SMALL}"));
     assert!(bench.json("limit show source -j")["rate_per_second"].is_null());

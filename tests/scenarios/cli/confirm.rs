@@ -107,7 +107,9 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     assert_eq!(bench.done("policy show").stdout, before);
     bench.done(&document.in_place("policy apply FILE --confirm 60s"));
     assert_eq!(bench.json("policy revert -j")["reverted"], true);
-    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    // A time without a unit is in seconds.
+    let outcome = bench.done(&document.in_place("policy apply FILE --confirm 60"));
+    assert!(outcome.stdout.contains("(in 1m 00s)"), "{outcome}");
     assert_eq!(bench.json("policy confirm -j")["confirmed"], true);
 }
 
@@ -115,7 +117,7 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
 fn times_that_make_no_sense_are_refused() {
     let bench = Bench::attached();
     let document = Document::new(OTHER);
-    for time in ["0s", "60", "soon", "-1s"] {
+    for time in ["0s", "0", "60x", "soon", "-1s"] {
         let arguments = document.in_place(&format!("policy apply FILE --confirm={time}"));
         bench.refused(&arguments, 2, &[time]);
     }

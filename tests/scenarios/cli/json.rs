@@ -282,6 +282,7 @@ fn every_answer_is_an_object_that_names_its_shape() {
         ("policy save FILE", "save"),
         ("test --src 192.0.2.1 --dst 198.51.100.1 --proto udp --dport 9", "verdict"),
         ("completion bash", "completion"),
+        ("version", "version"),
         ("attach lo", "attach"),
         ("detach lo", "detach"),
     ] {

@@ -2,6 +2,7 @@
 
 use std::{thread, time::Duration};
 
+use limiter_tests::command::Outcome;
 use serde_json::{Value, json};
 
 use super::{Bench, Document, SMALL, json::send};
@@ -82,8 +83,14 @@ fn lists_are_shown_and_answer_in_json() {
     assert!(lines[1].contains("run time, root") && lines[1].ends_with("office"), "{text}");
     assert!(lines[2].starts_with("2001:db8:7::/48  2099-01-31T18:00:00Z  "), "{text}");
     assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], added);
+    // An entry never gets shorter by an addition.
     let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
+    let already = "allow: 198.51.100.0/24 is on the list already, for ever\n";
+    assert_eq!(outcome.stdout, already);
+    let outcome = bench.done("allow add 198.51.100.0/24 --reason branch");
     assert!(outcome.stdout.contains("instead of the entry that it had"), "{outcome}");
+    bench.done("allow del 198.51.100.0/24");
+    bench.done("allow add 198.51.100.0/24 --for 1h");
     // A run-time entry is not part of the policy document.
     let shown = bench.done("policy show").stdout;
     assert!(!shown.contains("allow:"), "{shown}");
@@ -200,8 +207,7 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
         let add = |prefix: &str| format!("{list} add {prefix}{time}");
         refused(&add("203.0.113.9/24"), 2, &["host bits"]);
         refused(&add("nobody"), 2, &["neither"]);
-        refused(&add("2001:db8::1"), 3, &["/64", "2001:db8::/64", "--ipv6-prefix"]);
-        refused(&format!("{list} del 203.0.113.9"), 4, &[list, "203.0.113.9/32"]);
+        refused(&add("fe80::1%eth0"), 2, &["has a zone, which packets do not carry", "fe80::1"]);
         refused(&format!("{list} add 203.0.113.9 --for soon"), 2, &["soon"]);
     }
     for (option, word) in [
@@ -214,11 +220,14 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
         let outcome = bench.limiter.with(words).outcome().unwrap();
         outcome.assert_exit_code(2).assert_says(&[word]);
     }
+    // To allow the whole source would let more pass than was asked for.
+    refused("allow add 2001:db8::1", 3, &["/64", "2001:db8::/64", "--ipv6-prefix"]);
     bench.refused("penalty add 203.0.113.9", 2, &["--for"]);
-    refused("deny del 198.51.100.7", 4, &["it has 198.51.100.0/24", "as a whole"]);
     refused("deny add 192.0.2.0/24", 3, &["shadowed by 192.0.2.0/24 in allow"]);
     refused("penalty add 192.0.2.0/24 --for 1h", 3, &["shadowed by 192.0.2.0/24 in allow"]);
     // The entry is for the source that the address belongs to.
+    assert_eq!(bench.done("allow add 2001:db8::1 --source").stdout, "allow: 2001:db8::/64\n");
+    bench.done("allow del 2001:db8::1");
     assert_eq!(bench.done("deny add 2001:db8::1 --source").stdout, "deny: 2001:db8::/64\n");
     assert_eq!(bench.done("deny del 2001:db8::2 --source").stdout, "deny: deleted 2001:db8::/64\n");
     let lists: Value = ["allow", "deny"]
@@ -229,4 +238,146 @@ fn edits_of_lists_that_make_no_sense_are_refused() {
         (&lists[0][0]["src"], &lists[1][0]["src"]),
         (&"192.0.2.0/24".into(), &"198.51.100.0/24".into())
     );
+}
+
+#[test]
+fn single_addresses_of_ipv6_are_widened_to_their_source_and_mapped_ones_are_ipv4() {
+    let bench = Bench::attached();
+    let said = |arguments: &str| bench.done(arguments).stdout;
+    assert_eq!(said("deny add 2001:db8::2"), "deny: 2001:db8::/64 (the source of 2001:db8::2)\n");
+    assert_eq!(
+        said("deny add 2001:db8::3"),
+        "deny: 2001:db8::/64 (the source of 2001:db8::3) is on the list already, for ever\n"
+    );
+    let blocked = said("penalty add 2001:db8:1::2 --for 60s");
+    let words = "penalty: 2001:db8:1::/64 (the source of 2001:db8:1::2) until 20";
+    assert!(blocked.starts_with(words), "{blocked}");
+    assert_eq!(said("deny add ::ffff:192.0.2.7"), "deny: 192.0.2.7/32\n");
+    assert_eq!(said("deny add ::ffff:198.51.100.0/120"), "deny: 198.51.100.0/24\n");
+    assert_eq!(said("deny del ::ffff:192.0.2.7"), "deny: deleted 192.0.2.7/32\n");
+    assert_eq!(said("deny del 2001:db8::9"), "deny: deleted 2001:db8::/64\n");
+    assert_eq!(said("penalty del 2001:db8:1::9"), "penalty: deleted 2001:db8:1::/64\n");
+    send(&bench, [198, 51, 100, 7], 5);
+    assert_eq!(counted(&bench, "198.51.100.7"), (0, 5));
+}
+
+#[test]
+fn what_is_so_already_is_success_and_says_so() {
+    let bench = Bench::attached();
+    let said = |arguments: &str| bench.done(arguments).stdout;
+    bench.done("allow add 10.0.0.0/8");
+    assert_eq!(said("allow add 10.1.1.1"), "allow: 10.1.1.1/32; 10.0.0.0/8 includes it already\n");
+    bench.done("deny add 192.0.2.0/24");
+    let already = "deny: 192.0.2.0/24 is on the list already, for ever\n";
+    assert_eq!(said("deny add 192.0.2.0/24"), already);
+    assert_eq!(said("deny add 192.0.2.0/24 --for 1h"), already);
+    assert_eq!(
+        said("deny del 192.0.2.7"),
+        "deny: 192.0.2.7/32 has no entry of its own; 192.0.2.0/24 still includes it\n"
+    );
+    assert_eq!(said("deny del 198.51.100.7"), "deny: 198.51.100.7/32 is not on the list\n");
+    bench.done("deny add 192.0.2.7 --for 1h");
+    let longer = said("deny add 192.0.2.7 --for 2h");
+    assert!(longer.contains("(2h 00m), instead of the entry that it had; 192.0.2.0/24 includes"));
+    assert_eq!(
+        said("deny del 192.0.2.7"),
+        "deny: deleted 192.0.2.7/32; 192.0.2.0/24 still includes it\n"
+    );
+    assert_eq!(said("deny del --all"), "deny: removed 1 run-time entry\n");
+    assert_eq!(said("deny flush"), "deny: removed 0 run-time entries\n");
+    assert_eq!(said("penalty del --all"), "penalty: removed 0 run-time entries\n");
+}
+
+/// Runs a command with a text on standard input.
+fn piped(bench: &Bench, arguments: &str, text: &[u8]) -> Outcome {
+    bench.limiter.run(arguments).input(text).unwrap().outcome().unwrap()
+}
+
+#[test]
+fn many_prefixes_are_listed_and_taken_off_at_once() {
+    let bench = Bench::attached();
+    let said = |arguments: &str| bench.done(arguments).stdout;
+    let added = said("deny add 192.0.2.1 192.0.2.2-192.0.2.3 2001:db8::1 2001:db8::2");
+    assert_eq!(added, "deny: 3 prefixes added; 2 prefixes narrower than a source widened to it\n");
+    let list =
+        b"\xef\xbb\xbf; a feed\r\n192.0.2.1 ; SBL1\r\n203.0.113.0 255.255.255.0\n198.51.100.7";
+    let outcome = piped(&bench, "deny add - --for 1h", list);
+    assert!(outcome.stdout.starts_with("deny: 2 prefixes added until 20"), "{outcome}");
+    assert!(outcome.stdout.ends_with("Z (1h 00m); 1 already there\n"), "{outcome}");
+    let wrong = piped(&bench, "deny add -", b"198.51.100.8\nnobody\n");
+    wrong.assert_exit_code(2).assert_says(&[
+        "line 2 of the list",
+        "\"nobody\" is neither",
+        "hint: ",
+    ]);
+    piped(&bench, "deny add -", b"\x1f\x8bbroken").assert_exit_code(1).assert_says(&["gzip -t"]);
+    assert_eq!(bench.json("deny list -j")["entries"].as_array().map(Vec::len), Some(5));
+    send(&bench, [203, 0, 113, 9], 5);
+    assert_eq!(counted(&bench, "203.0.113.9"), (0, 5));
+    let outcome = piped(&bench, "deny del -", b"192.0.2.1 192.0.2.9\n203.0.113.0/24");
+    assert_eq!(outcome.stdout, "deny: 2 prefixes deleted; 1 not on the list\n");
+    assert_eq!(bench.json("deny list -j")["entries"].as_array().map(Vec::len), Some(3));
+}
+
+/// As many as a large feed has; what came with one command is one run in the stored document.
+#[test]
+fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
+    let bench = Bench::attached();
+    let address = |number: u32| std::net::Ipv4Addr::from((11 << 24) + number * 7);
+    let list: String = (0..100_000).map(|number| format!("{}\n", address(number))).collect();
+    let outcome = piped(&bench, "deny add - --replace feed", list.as_bytes());
+    assert_eq!(outcome.stdout, "deny: 100,000 prefixes added\n", "{outcome}");
+    bench.done("deny add 192.0.2.7");
+    let outcome = piped(&bench, "deny add - --replace feed", list.as_bytes());
+    assert_eq!(outcome.stdout, "deny: 0 prefixes added; 100,000 already there\n", "{outcome}");
+    for source in [address(0), address(99_999), address(5)] {
+        send(&bench, source.octets(), 3);
+        assert_eq!(counted(&bench, &source.to_string()), (0, 3));
+    }
+    send(&bench, [192, 0, 2, 8], 3);
+    assert_eq!(counted(&bench, "192.0.2.8"), (3, 0));
+    let outcome = bench.done("deny flush --set feed");
+    assert_eq!(outcome.stdout, "deny: removed 100,000 run-time entries of set feed\n");
+    // What does not fit is refused with its size, and changes nothing.
+    let list: String = (0..2_100_000).map(|number| format!("{}\n", address(number))).collect();
+    piped(&bench, "deny add -", list.as_bytes()).assert_exit_code(3).assert_says(&[
+        "its 2,100,001 run-time entries take",
+        "room for 32 MiB",
+        "hint: ",
+    ]);
+    assert_eq!(bench.json("deny list -j")["entries"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn a_set_of_entries_is_replaced_and_leaves_others_alone() {
+    let bench = Bench::attached();
+    bench.done("deny add 192.0.2.1 --reason scans");
+    let replace = "deny add - --replace feed";
+    let first: String = (1..=40).map(|last| format!("198.51.100.{last}\n")).collect();
+    let outcome = piped(&bench, replace, first.as_bytes());
+    assert_eq!(outcome.stdout, "deny: 40 prefixes added\n", "{outcome}");
+    let second: String = (11..=41).map(|last| format!("198.51.100.{last}\n")).collect();
+    let outcome = piped(&bench, replace, second.as_bytes());
+    assert_eq!(
+        outcome.stdout,
+        "deny: 1 prefix added; 30 already there; 10 removed that the set no longer has\n"
+    );
+    // What a broken feed looks like changes nothing.
+    for (list, words) in [
+        ("", "the new list is empty"),
+        ("# nothing\n", "the new list is empty"),
+        ("0.0.0.0/0\n", "a whole address family"),
+        ("198.51.100.11\n", "it has 31 entries, and the new list 1"),
+    ] {
+        let outcome = piped(&bench, replace, list.as_bytes());
+        outcome.assert_exit_code(3).assert_says(&["set feed is not replaced", words, "hint: "]);
+    }
+    let entries = bench.json("deny list -j")["entries"].take();
+    let sets: Vec<_> = entries.as_array().unwrap().iter().map(|entry| &entry["set"]).collect();
+    assert_eq!(sets.iter().filter(|set| ***set == json!("feed")).count(), 31);
+    assert_eq!((sets.len(), sets[0]), (32, &json!(null)));
+    let outcome = bench.done("deny flush --set feed");
+    assert_eq!(outcome.stdout, "deny: removed 31 run-time entries of set feed\n");
+    assert_eq!(bench.json("deny list -j")["entries"][0]["src"], "192.0.2.1/32");
+    bench.refused("deny add 192.0.2.1 --replace 192.0.2.2", 2, &["is no name"]);
 }

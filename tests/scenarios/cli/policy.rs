@@ -20,6 +20,27 @@ const WEB: &str = "limits: [{name: web, match: {protocol: tcp, ports: [80, 443]}
                    rate: 10kpps, burst: 2k}]";
 
 #[test]
+fn a_document_may_come_by_the_standard_input() {
+    let bench = Bench::new();
+    let document = Document::new("limits: [{name: web, key: source, rate: \"10,000/s\"}]");
+    let given = |arguments: &str| {
+        let file = fs::File::open(document.path()).unwrap();
+        bench.run(arguments).reading(file).outcome().unwrap()
+    };
+    assert_eq!(given("policy check -").stdout, "<stdin>: ok: 1 limit, 0 prefixes\n");
+    given(&format!("attach eth0 {SMALL} --policy -")).assert_exit_code(0);
+    assert_eq!(bench.json("limit show web -j")["rate_per_second"], 10_000);
+    assert_eq!(given("policy diff -").stdout, "no difference\n");
+    document.write("limits: [{name: web, key: source, rate: fast}]");
+    given("policy check -").assert_exit_code(3).assert_says(&["<stdin>:2:", "fast"]);
+    document.write("");
+    let applied = given("policy apply -");
+    assert!(applied.stdout.contains("<stdin>: applied"), "{applied}");
+    // An agent follows a document as it changes.
+    bench.refused("agent -i eth0 --policy -", 2, &["an agent follows a file", "hint: "]);
+}
+
+#[test]
 fn a_good_document_is_summed_up_and_all_that_is_wrong_with_a_bad_one_is_told() {
     let bench = Bench::new();
     let penalty = "burst: 2k, penalty: {after: 10s, block: 1m, unproven: block}";
@@ -381,7 +402,7 @@ fn a_saved_policy_is_back_with_the_next_attach() {
     bench.done(&command.replace("%I", "eth0"));
     assert_eq!(bench.json("policy show -j"), model);
     bench.done("detach --all");
-    let attach = "attach eth0 --mode skb --sources 4000 --buckets 2000";
+    let attach = "attach eth0 --mode generic --sources 4000 --buckets 2000";
     bench.done(attach);
     let unit = bench.json("policy save --systemd -j")["unit"].as_str().unwrap().to_owned();
     let attach = attach.replace("eth0", "%I");
@@ -428,6 +449,50 @@ fn what_cannot_be_written_leaves_the_file_as_it_was() {
     assert_eq!(names.len(), 1, "{names:?}");
     bench.done("policy confirm");
     bench.refused("policy save /proc/nowhere/policy.yaml", 1, &["/proc/nowhere/policy.yaml"]);
+}
+
+#[test]
+fn a_file_is_never_replaced_by_what_loses_some_of_it() {
+    let bench = Bench::attached();
+    let feed: String = (0..500).map(|n| format!("10.0.{}.{}\n", n / 256, n % 256)).collect();
+    let document = Document::new(
+        "# for the shop\nsets: {bad: {file: bad.txt, cidrs: [192.0.2.7]}, office: {cidrs: [192.0.2.0/28]}}\n\
+         deny: [bad]\nlimits: [{name: web, key: source, rate: 5/s}]",
+    );
+    fs::write(document.folder.join("bad.txt"), &feed).unwrap();
+    let beside = |suffix: &str| {
+        fs::read_to_string(document.in_place(&format!("FILE{suffix}"))).unwrap_or_default()
+    };
+    bench.done(&document.in_place("policy apply FILE"));
+    let before = beside("");
+    // What the file says already is not written again, and keeps its comments.
+    let outcome = bench.done(&document.in_place("policy save FILE"));
+    let same = document.in_place("FILE: has this policy already: 1 limit, 503 prefixes\n");
+    assert!(outcome.stdout.starts_with(&same), "{outcome}");
+    bench.done("limit set web --rate 7/s");
+    let words = ["has comments, which would be lost", "policy.yaml.new", "--force", "hint: "];
+    bench.refused(&document.in_place("policy save FILE"), 1, &words);
+    assert_eq!(beside(""), before);
+    let new = beside(".new");
+    assert!(new.contains("rate: 7 pps") && new.contains("file: bad.txt"), "{new}");
+    assert!(new.contains("cidrs: [192.0.2.7/32]") && new.lines().count() < 30, "{new}");
+    // With --force the file before is kept. Set files stay references in any case.
+    let outcome = bench.done(&document.in_place("policy save FILE --force"));
+    for words in [" saved: 1 limit, 503 prefixes\n", "set files as before: bad.txt", ".bak\n"] {
+        assert!(outcome.stdout.contains(words), "no {words} in {outcome}");
+    }
+    assert_eq!((beside(""), beside(".bak")), (new.clone(), before));
+    // The feed goes on meanwhile; without comments nothing is lost.
+    fs::write(document.folder.join("bad.txt"), format!("{feed}10.1.0.0/16\n")).unwrap();
+    bench.done("limit set web --rate 9/s");
+    let outcome = bench.json(&document.in_place("policy save FILE -j"));
+    assert_eq!(outcome["unchanged"], false, "{outcome}");
+    assert!(outcome["backup"].as_str().unwrap().ends_with("policy.yaml.bak"), "{outcome}");
+    assert_eq!(beside(".bak"), new);
+    assert!(beside("").contains("rate: 9 pps") && beside("").contains("file: bad.txt"));
+    bench.done(&document.in_place("policy apply FILE"));
+    document.write("limits: [{nonsense}]");
+    bench.refused(&document.in_place("policy save FILE"), 1, &["is no policy", ".new", "hint: "]);
 }
 
 #[test]

@@ -14,9 +14,7 @@ use crate::{
     datapath::maps::Maps,
     error::{Error, Result},
     output::stream::Output,
-    policy::{
-        Builtin, Layers, Policy, PolicyError, Session, model::GlobalMode, units::parse_duration,
-    },
+    policy::{Builtin, Layers, Policy, PolicyError, Session, model::GlobalMode, units::parse_time},
 };
 
 /// The options about the policy.
@@ -24,7 +22,7 @@ use crate::{
 #[group(id = "policy_options", multiple = true)]
 #[command(group = ArgGroup::new("limits").multiple(true).args(["policy", "pps", "syn"]))]
 pub(super) struct PolicyOptions {
-    /// Apply this policy document
+    /// Apply this policy document; - for the standard input
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["pps", "syn", "ipv4_prefix", "ipv6_prefix"])]
     policy: Option<PathBuf>,
@@ -80,7 +78,7 @@ pub(super) struct Wanted {
 impl PolicyOptions {
     /// Reads what they name.
     pub(super) fn read(&self, output: &Output) -> Result<Asked<'_>> {
-        let time = self.time.as_deref().map(parse_duration).transpose();
+        let time = self.time.as_deref().map(parse_time).transpose();
         let file = self.policy.as_deref().or(self.policy_if_new.as_deref());
         let (mut document, mut unread) = (None, None);
         if let Some(path) = file {
@@ -125,6 +123,12 @@ impl PolicyOptions {
         Ok(Wanted { layers, kept })
     }
 
+    /// Whether they set something of the policy where all interfaces are attached already. A document replaces all of a
+    /// policy, and is left to `limiter policy apply` there.
+    pub(super) const fn set(&self) -> bool {
+        self.ask() && self.policy.is_none()
+    }
+
     /// Whether they ask for anything at all of an instance that runs.
     pub(super) const fn ask(&self) -> bool {
         self.policy.is_some()
@@ -133,17 +137,6 @@ impl PolicyOptions {
             || self.monitor
             || self.ipv4_prefix.is_some()
             || self.ipv6_prefix.is_some()
-    }
-
-    /// Which command changes the policy of an instance as they would.
-    pub(super) const fn command_instead(&self) -> &'static str {
-        if self.policy.is_some() {
-            "limiter policy apply"
-        } else if self.monitor && self.pps.is_none() && self.syn.is_none() {
-            "limiter monitor on"
-        } else {
-            "limiter limit set"
-        }
     }
 }
 

@@ -14,8 +14,8 @@ pub(super) enum Done {
 }
 
 impl Done {
-    /// In a line.
-    pub(super) fn text(&self, name: &str) -> String {
+    /// In a line. `changed` says that the policy was changed.
+    pub(super) fn text(&self, name: &str, changed: bool) -> String {
         match self {
             Self::Attached(Outcome { mode, fallback }) => {
                 let cost = match mode {
@@ -33,6 +33,7 @@ impl Done {
             Self::Exchanged(mode) => format!(
                 "{name}: attached already, still in {mode} mode; table and main program were exchanged"
             ),
+            Self::Nothing(mode) if changed => format!("{name}: attached already, in {mode} mode"),
             Self::Nothing(mode) => {
                 format!("{name}: attached already, in {mode} mode; nothing was changed")
             }

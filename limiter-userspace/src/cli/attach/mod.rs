@@ -39,8 +39,8 @@ pub(super) struct Attach {
     /// instance share one policy and one set of buckets
     #[arg(required = true, value_name = "IFACE")]
     interfaces: Vec<String>,
-    /// XDP mode: auto takes native, or skb (generic) where the driver has no XDP; native-frags is native for packets in
-    /// several pieces, with which the MTU can be raised while attached
+    /// XDP mode: auto takes native, or generic where the driver has no XDP; native-frags is native for packets in several
+    /// pieces, with which the MTU can be raised while attached
     #[arg(long, value_enum, default_value = "auto")]
     mode: ModeName,
     #[command(flatten)]
@@ -73,10 +73,11 @@ pub(super) struct Attach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeName {
     Auto,
+    #[value(aliases = ["driver", "drv", "xdpdrv"])]
     Native,
     NativeFrags,
-    #[value(alias = "generic")]
-    Skb,
+    #[value(aliases = ["skb", "xdpgeneric"])]
+    Generic,
 }
 
 impl Attach {
@@ -94,7 +95,7 @@ impl Attach {
         self.sizes().check()?;
         privilege::check()?;
         privilege::check_sysfs()?;
-        let news = interfaces.iter().filter(|it| it.seen.is_none() && self.mode != ModeName::Skb);
+        let news = interfaces.iter().filter(|it| it.seen.is_none() && self.mode != ModeName::Generic);
         for interface in news {
             warn_of_interruption(interface, output);
         }
@@ -194,7 +195,8 @@ impl Attach {
         let running = |interface: &Interface| {
             before.iter().find(|attached| attached.present && attached.index == interface.index)
         };
-        if !instance.is_fresh() && interfaces.iter().any(|interface| running(interface).is_none()) {
+        let new = interfaces.iter().any(|interface| running(interface).is_none());
+        if !instance.is_fresh() && (new || asked.options.set()) {
             asked.check_time(before.iter().map(|attached| attached.name.clone()))?;
         }
         if self.replace && interfaces.iter().any(|interface| running(interface).is_some()) {
@@ -209,11 +211,10 @@ impl Attach {
             });
             Ok(())
         });
-        let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
         let result = result.and_then(|()| {
             // What is gone is not to be taken for what is meant.
             instance.reclaim()?;
-            if new { apply(instance, asked) } else { Ok(Applied::default()) }
+            if new || asked.options.set() { apply(instance, asked) } else { Ok(Applied::default()) }
         });
         if result.is_err() {
             for attached in instance.attached()? {
@@ -301,7 +302,9 @@ fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
     }
     let running = instance.maps().settled()?;
     let Wanted { layers, kept } = asked.over(&running, Some(instance.maps()))?;
-    instance.maps_mut().put_in_force(layers.clone(), asked.time, None)?;
+    if layers != running || !instance.maps().fits_interfaces()? {
+        instance.maps_mut().put_in_force(layers.clone(), asked.time, None)?;
+    }
     drop(changing);
     let unkept = instance.keep_run_time_attaching().err();
     let absent = instance.maps().absent_interfaces(&layers.policy)?;
@@ -314,7 +317,7 @@ impl ModeName {
             Self::Auto => Choice::Auto,
             Self::Native => Choice::Only(Mode::Native),
             Self::NativeFrags => Choice::Frags,
-            Self::Skb => Choice::Only(Mode::Generic),
+            Self::Generic => Choice::Only(Mode::Generic),
         }
     }
 }

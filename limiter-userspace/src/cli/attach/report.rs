@@ -107,17 +107,26 @@ impl All {
             print_exchanged(table, output)?;
         }
         for (interface, done) in interfaces.iter().zip(done) {
-            writeln!(output, "{}", done.text(&interface.name))?;
+            writeln!(output, "{}", done.text(&interface.name, !changes.is_empty()))?;
         }
-        if done.iter().all(|done| !matches!(done, Done::Attached(_))) {
+        let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
+        if !new && !asked.options.set() {
             if asked.options.ask() {
-                let command = asked.options.command_instead();
+                let command = "limiter policy apply";
                 writeln!(output, "The policy is as it was; change it with `{command}`.")?;
             }
             return Ok(());
         }
+        match (changes.is_empty(), new) {
+            (false, true) => writeln!(
+                output,
+                "The policy was changed, also for the interfaces attached before:"
+            )?,
+            (false, false) => writeln!(output, "The policy was changed:")?,
+            (true, false) => writeln!(output, "The policy was so already.")?,
+            (true, true) => {}
+        }
         if !changes.is_empty() {
-            writeln!(output, "The policy was changed, also for the interfaces attached before:")?;
             changes::print(output, changes)?;
         }
         if let Some(kept) = kept {

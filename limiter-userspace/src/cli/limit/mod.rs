@@ -181,7 +181,7 @@ fn edit(
 ) -> Result<()> {
     let changed = change(pins, keep.session(output)?, |layers| edit(&mut layers.policy))?;
     if output.is_json() {
-        let policy = &changed.layers.policy;
+        let policy = changed.layered().policy;
         match policy.limit_or_builtin(name) {
             Ok(limit) => output.shape(limits::OF_ONE, &entry(policy, &limit))?,
             // The edit has removed the limit.

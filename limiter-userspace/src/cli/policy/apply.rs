@@ -25,13 +25,13 @@ use crate::{
         Policy, PolicyError, Session,
         document::{Change, diff, format_instant},
         reading::name,
-        units::parse_duration,
+        units::parse_time,
     },
 };
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Apply {
-    /// The document, in YAML
+    /// The document, in YAML; - for the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Check the document for this instance and show what would change; apply nothing
@@ -73,7 +73,7 @@ struct Applied {
 
 impl Apply {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let confirm = self.confirm.as_deref().map(parse_duration).transpose();
+        let confirm = self.confirm.as_deref().map(parse_time).transpose();
         let confirm = confirm.map_err(PolicyError::from)?;
         let session = self.keep.session(output)?;
         let progress = Progress::new();

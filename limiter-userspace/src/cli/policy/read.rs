@@ -26,7 +26,7 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Check {
-    /// The document, in YAML
+    /// The document, in YAML; - for the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Quote the lines of files of sets that are wrong
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Check {
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Diff {
-    /// The document, in YAML
+    /// The document, in YAML; - for the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }

@@ -88,7 +88,7 @@ pub(super) fn attach_options(pins: &Pins, maps: &Maps) -> Result<String> {
 fn options(generic: bool, sizes: &Sizes) -> String {
     let mut options = String::new();
     if generic {
-        options.push_str(" --mode skb");
+        options.push_str(" --mode generic");
     }
     let sources = Sizes::default().sources;
     let usual = Sizes { sources, ..Sizes::for_sources(sizes.sources) };
@@ -241,7 +241,7 @@ mod tests {
     fn sizes_and_the_mode_are_those_of_the_instance() {
         assert_eq!(options(false, &Sizes::default()), "");
         let sizes = Sizes { buckets: 200_000, ..Sizes::for_sources(400_000) };
-        assert_eq!(options(true, &sizes), " --mode skb --sources 400000 --buckets 200000");
+        assert_eq!(options(true, &sizes), " --mode generic --sources 400000 --buckets 200000");
         let sizes = Sizes { wide_states: 1, overrides: 2, ..Sizes::default() };
         let text = Unit { options: options(false, &sizes), ..unit(None) }.to_string();
         let line =

@@ -44,12 +44,7 @@ impl<'a> Watched<'a> {
         let (session, warning) = keep.found()?;
         let (said, besides) = match action {
             Action::Put { list, source, time } => {
-                let asked = Asked {
-                    time: Some(*time),
-                    session,
-                    never_shorter: true,
-                    ..Asked::new(*list, *source)
-                };
+                let asked = Asked::for_time(*list, *source, *time, session);
                 let (changed, said) = asked.put(self.pins)?;
                 (said, changed.besides())
             }

@@ -177,7 +177,7 @@ fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> R
     let mut stored = StoredPolicy::read(&document)?;
     if let Some(Seed(seed)) = seed {
         stored.held.set_table_seed(seed);
-        document = stored.clone().write()?.bytes;
+        document = stored.write()?;
     }
     let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
     maps.check_capacity(&tables)?;

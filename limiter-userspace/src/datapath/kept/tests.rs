@@ -36,8 +36,8 @@ fn lists() -> RunTime {
     let entries = [
         Entry {
             until: Some(NOW + 60),
-            reason: Some("fail2ban \"sshd\"".to_owned()),
-            by: Some("root".to_owned()),
+            reason: Some("fail2ban \"sshd\"".into()),
+            by: Some("root".into()),
             since: Some(NOW),
             ..of(List::Deny, "203.0.113.9/32")
         },

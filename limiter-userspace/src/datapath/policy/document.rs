@@ -87,12 +87,6 @@ pub(in super::super) fn document_of(
     Ok(document)
 }
 
-/// What is stored, beside what it was made of.
-pub(in super::super) struct Written {
-    pub(in super::super) bytes: Vec<u8>,
-    pub(super) held: Assignment,
-}
-
 impl StoredPolicy {
     /// The document of a policy with the run-time lists, and what it holds.
     pub(super) fn new(layers: Layers, held: Assignment, origin: Option<Origin>) -> Self {
@@ -122,9 +116,9 @@ impl StoredPolicy {
         Self::read(&document_of(&typed(pins, map::DOCUMENT)?, epoch & 1)?)
     }
 
-    pub(in super::super) fn write(self) -> Result<Written> {
-        let bytes = serde_json::to_vec(&self).map_err(|error| unreadable(&error))?;
-        Ok(Written { bytes, held: self.held })
+    /// The document, as it is stored.
+    pub(in super::super) fn write(&self) -> Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self).map_err(|error| unreadable(&error))?)
     }
 
     pub(in super::super) fn read(document: &[u8]) -> Result<Self> {
@@ -133,17 +127,22 @@ impl StoredPolicy {
         struct Header {
             version: u32,
         }
-        // First, so that another version is called that, and not a list of unknown fields.
-        let Header { version } =
-            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
-        if !(OLDEST..=VERSION).contains(&version) {
-            let cause =
-                format!("it is of version {version}, and this limiter reads version {VERSION}");
-            return Err(PolicyError::Document { cause }.into());
-        }
-        let mut read: Self =
-            serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
-        read.unsorted |= version < RUN_TIME;
+        let mut read = match serde_json::from_slice::<Self>(document) {
+            Ok(read) if (OLDEST..=VERSION).contains(&read.version) => read,
+            // Another version is called that, and not a list of unknown fields.
+            failed => {
+                let Header { version } =
+                    serde_json::from_slice(document).map_err(|error| unreadable(&error))?;
+                if !(OLDEST..=VERSION).contains(&version) {
+                    let cause = format!(
+                        "it is of version {version}, and this limiter reads version {VERSION}"
+                    );
+                    return Err(PolicyError::Document { cause }.into());
+                }
+                failed.map_err(|error| unreadable(&error))?
+            }
+        };
+        read.unsorted |= read.version < RUN_TIME;
         Ok(read)
     }
 }

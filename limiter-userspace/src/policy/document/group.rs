@@ -21,8 +21,19 @@ pub(super) struct Group {
     pub(super) written: Vec<(IpNet, Place)>,
     /// Its file, and the place where the file is named.
     pub(super) file: Option<(Rc<SetFile>, Place)>,
-    /// The prefix lengths of a source, if the group stands for sources.
-    pub(super) lengths: Option<KeyPrefix>,
+    /// What becomes of prefixes of the file that are narrower than a source.
+    pub(super) narrow: Narrow,
+}
+
+/// What becomes of prefixes of a file that are narrower than a source of these lengths.
+#[derive(Clone, Copy)]
+pub(super) enum Narrow {
+    /// They stay, as the group stands for no sources.
+    Stay,
+    /// They are widened to their source: more is dropped or limited than the file says.
+    Widened(KeyPrefix),
+    /// They are left out: widened, they would let more pass than the file says, or be of two tenants.
+    LeftOut(KeyPrefix),
 }
 
 /// A prefix, with the index of its group.
@@ -45,6 +56,12 @@ impl Group {
     /// The kind and the name, as findings begin with them.
     pub(super) fn object(&self) -> String {
         format!("{} {}", self.what, ticked(&self.name))
+    }
+
+    /// The name with the path of its file, if it has one.
+    pub(super) fn path(&self) -> Option<(String, String)> {
+        let (file, _) = self.file.as_ref()?;
+        Some((self.name.clone(), file.name().to_owned()))
     }
 
     /// The prefixes of the document; `group` is the index of this group.

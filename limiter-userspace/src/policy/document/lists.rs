@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{
     fault::Findings,
     fields::{Fields, list},
-    instant::{format_instant, parse_instant},
+    instant::{INSTANTS, format_instant, parse_instant},
     key::{LONGER, whole},
     scalar::{self, suggest},
     shape,
@@ -77,7 +77,7 @@ fn instant(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
     let instant = parse_instant(text);
     if instant.is_none() {
         let message = format!("{} is no time", ticked(text));
-        findings.add(node.at, message, "give it in UTC, such as 2027-01-31T18:00:00Z");
+        findings.add(node.at, message, INSTANTS);
     }
     instant
 }

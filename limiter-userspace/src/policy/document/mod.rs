@@ -44,6 +44,7 @@ use self::{
     about::Passes,
     fault::Findings,
     fields::{Fields, list, named},
+    file::read_document,
     limit::Found,
     prefixes::sets_and_tenants,
     source::{Place, Source, ticked},
@@ -53,12 +54,14 @@ use self::{
 pub use self::{
     diff::{Change, diff},
     fault::{Fault, Faults, Unsaved, Warnings},
-    file::{DOCUMENT_BYTES, FileError, SET_BYTES, SetFiles, read_file},
-    instant::{format_instant, parse_instant},
+    file::{
+        DOCUMENT_BYTES, FileError, SET_BYTES, SetFiles, document_name, read_file, read_up_to, unpacked,
+    },
+    instant::{INSTANTS, format_instant, parse_instant},
     key::key_name,
     schema::schema,
     shape::{LIMITS, VERSION},
-    write::{check_length, to_yaml},
+    write::{check_length, to_yaml, to_yaml_with_files},
 };
 use super::{
     List,
@@ -66,7 +69,8 @@ use super::{
     shadowed::FromFiles,
 };
 
-/// Reads the policy in a file. Relative paths of set files start from the folder of that file.
+/// Reads the policy in a file, or in the standard input for the path `-`. Relative paths of set files start from the folder
+/// of that file, or from the current one.
 ///
 /// # Errors
 /// All faults of the document and its files.
@@ -97,9 +101,9 @@ pub fn read_with_files(
     now: u64,
     opened: &mut dyn FnMut(&Path),
 ) -> Result<(Policy, Warnings, FromFiles), Faults> {
-    let name = path.display().to_string();
+    let name = document_name(path);
     opened(path);
-    let text = read_file(path, DOCUMENT_BYTES).map_err(|error| {
+    let text = read_document(path).map_err(|error| {
         let remedy = Some(error.remedy().to_owned());
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;

@@ -1,5 +1,8 @@
-//! Leaves out prefixes of files that are narrower than a source where sources are meant: in tenants, and in
-//! sets that lists, `source` or `except` name.
+//! Prefixes of files that are narrower than a source, where sources are meant: in tenants, and in sets that
+//! lists, `source` or `except` name.
+//!
+//! Sources are what a list can tell apart. So such a prefix is widened to its source where that has more
+//! dropped or limited. It is left out where that would let more pass, or where it is of a tenant.
 //!
 //! In the document itself, such a prefix is a fault. In a file it is a warning: a feed may have a single host
 //! among its networks, and must not keep a policy from being applied at boot.
@@ -11,19 +14,44 @@ use ipnet::IpNet;
 use super::{
     fault::Findings,
     fields::Fields,
-    group::{Entry, Group, Origin},
+    group::{Entry, Group, Narrow, Origin},
     key::LONGER,
     source::ticked,
     tree::{Node, Value},
 };
-use crate::output::number::grouped;
+use crate::{
+    output::number::grouped,
+    policy::{List, model::KeyPrefix},
+};
 
-/// The names that may be sets of sources, found before anything else of the document is read.
-pub(super) fn sets_of_sources<'n>(fields: &Fields<'n, '_>) -> HashSet<&'n str> {
-    let mut found = HashSet::new();
-    for list in ["allow", "deny", "penalties"] {
-        if let Some(node) = fields.get(list) {
-            names(node, &mut found);
+/// The names that may be sets of sources.
+#[derive(Default)]
+pub(super) struct Uses<'n> {
+    /// Those whose sources are dropped or limited.
+    refused: HashSet<&'n str>,
+    /// Those whose sources are let pass.
+    passed: HashSet<&'n str>,
+}
+
+impl Uses<'_> {
+    /// What becomes of the narrow prefixes of a set, where sources have these lengths.
+    pub(super) fn of(&self, name: &str, lengths: KeyPrefix) -> Narrow {
+        if self.passed.contains(name) {
+            Narrow::LeftOut(lengths)
+        } else if self.refused.contains(name) {
+            Narrow::Widened(lengths)
+        } else {
+            Narrow::Stay
+        }
+    }
+}
+
+/// Finds how sets are used, before anything else of the document is read.
+pub(super) fn uses_of_sets<'n>(fields: &Fields<'n, '_>) -> Uses<'n> {
+    let mut uses = Uses::default();
+    for list in List::ALL {
+        if let Some(node) = fields.get(list.key()) {
+            names(node, if list == List::Allow { &mut uses.passed } else { &mut uses.refused });
         }
     }
     let limits = match fields.get("limits").map(|node| &node.value) {
@@ -31,11 +59,14 @@ pub(super) fn sets_of_sources<'n>(fields: &Fields<'n, '_>) -> HashSet<&'n str> {
         _ => &[],
     };
     for matching in limits.iter().flat_map(|limit| values(limit, &["match"])) {
-        for node in values(matching, &["source", "except"]) {
-            names(node, &mut found);
+        for node in values(matching, &["source"]) {
+            names(node, &mut uses.refused);
+        }
+        for node in values(matching, &["except"]) {
+            names(node, &mut uses.passed);
         }
     }
-    found
+    uses
 }
 
 /// Collects the texts of a value, of the entries of a list, and of their key `src`.
@@ -66,41 +97,82 @@ fn values<'n, 't>(
     of_keys.map(|(_, node)| node)
 }
 
-/// Removes prefixes of files that are narrower than a source, with one warning for each group.
-pub(super) fn leave_out(groups: &[Group], entries: &mut Vec<Entry>, findings: &mut Findings<'_>) {
-    // For each group: the number of prefixes, and the first one with its line.
-    let mut narrow: BTreeMap<usize, (u64, usize, IpNet)> = BTreeMap::new();
-    entries.retain(|&Entry { prefix, group, origin }| {
-        let (Some(lengths), Origin::File(line)) = (groups[group].lengths, origin) else {
+/// What was found in the file of a group.
+struct Found {
+    count: u64,
+    /// The first one, with its line.
+    line: usize,
+    first: IpNet,
+    /// The sources that prefixes were widened to.
+    sources: HashSet<IpNet>,
+}
+
+/// Widens or removes prefixes of files that are narrower than a source, with one warning for each group.
+pub(super) fn settle(groups: &[Group], entries: &mut Vec<Entry>, findings: &mut Findings<'_>) {
+    let mut all: BTreeMap<usize, Found> = BTreeMap::new();
+    entries.retain_mut(|Entry { prefix, group, origin }| {
+        let (Narrow::Widened(lengths) | Narrow::LeftOut(lengths), Origin::File(line)) =
+            (groups[*group].narrow, *origin)
+        else {
             return true;
         };
-        if prefix.prefix_len() <= lengths.length_for(&prefix) {
+        let (narrow, wide) = (*prefix, lengths.widened(*prefix));
+        if narrow == wide {
             return true;
         }
-        let found = narrow.entry(group).or_insert((0, line, prefix));
-        found.0 += 1;
-        if line < found.1 {
-            (found.1, found.2) = (line, prefix);
+        let new = || Found { count: 0, line, first: narrow, sources: HashSet::new() };
+        let found = all.entry(*group).or_insert_with(new);
+        found.count += 1;
+        if line < found.line {
+            (found.line, found.first) = (line, narrow);
         }
-        false
+        *prefix = wide;
+        // Each source once: several addresses of it are no mistake of the file.
+        matches!(groups[*group].narrow, Narrow::Widened(_)) && found.sources.insert(wide)
     });
-    for (group, (count, line, prefix)) in narrow {
+    for (group, found) in all {
         let group = &groups[group];
-        let (Some((file, at)), Some(lengths)) = (&group.file, group.lengths) else { continue };
-        let (name, length) = (ticked(file.name()), lengths.length_for(&prefix));
-        let what = match count {
-            1 => format!("a prefix of file {name} is left out, as it is narrower than a source: "),
-            _ => format!(
-                "{} prefixes of file {name} are left out, as they are narrower than a source; the \
-                 first is ",
-                grouped(count)
-            ),
-        };
-        let message =
-            format!("{what}{prefix} on line {line}, where sources are counted per /{length}");
-        let wide = IpNet::new(prefix.addr(), length).map_or(prefix, |wide| wide.trunc());
         findings.object = Some(group.object());
-        findings.warn(*at, message, format!("give {wide} or wider in the file; or {LONGER}"));
+        if let Some((file, at)) = &group.file {
+            let (message, remedy) = told(group.narrow, &ticked(file.name()), &found);
+            findings.warn(*at, message, remedy);
+        }
     }
     findings.object = None;
+}
+
+/// The warning on narrow prefixes of a file, and the remedy.
+fn told(narrow: Narrow, file: &str, found: &Found) -> (String, String) {
+    let Found { count, line, first, sources } = found;
+    let (Narrow::Widened(lengths) | Narrow::LeftOut(lengths)) = narrow else {
+        return Default::default();
+    };
+    let (wide, length) = (lengths.widened(*first), lengths.length_for(first));
+    if matches!(narrow, Narrow::Widened(_)) {
+        let what = match (count, sources.len()) {
+            (1, _) => format!("a prefix of file {file} is widened to its source"),
+            (_, 1) => {
+                format!("{} prefixes of file {file} are widened to one source", grouped(*count))
+            }
+            (_, sources) => format!(
+                "{} prefixes of file {file} are widened to their {} sources",
+                grouped(*count),
+                grouped(sources as u64)
+            ),
+        };
+        let rest = if *count == 1 { ": " } else { "; the first is " };
+        let message = format!(
+            "{what}{rest}{first} on line {line}, to {wide}, as sources are counted per /{length}"
+        );
+        return (message, format!("nothing has to be done; to tell them apart, {LONGER}"));
+    }
+    let what = match count {
+        1 => format!("a prefix of file {file} is left out, as it is narrower than a source: "),
+        _ => format!(
+            "{} prefixes of file {file} are left out, as they are narrower than a source; the first is ",
+            grouped(*count)
+        ),
+    };
+    let message = format!("{what}{first} on line {line}, where sources are counted per /{length}");
+    (message, format!("give {wide} or wider in the file; or {LONGER}"))
 }

@@ -46,7 +46,7 @@ pub(super) fn resolve(groups: &[Group], findings: &mut Findings<'_>) -> Vec<Reso
     }
     if groups.iter().any(|group| group.file.is_some()) {
         let mut filed = each().flat_map(|(group, at)| group.filed(at)).collect();
-        narrow::leave_out(groups, &mut filed, findings);
+        narrow::settle(groups, &mut filed, findings);
         kept.append(&mut filed);
         let left_out;
         (kept, left_out) = told(kept);

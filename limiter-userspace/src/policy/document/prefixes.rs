@@ -5,8 +5,8 @@ use std::{collections::HashMap, rc::Rc};
 use super::{
     fault::Findings,
     fields::{Fields, list, named},
-    file::{FileError, SET_BYTES, SetFiles},
-    group::Group,
+    file::{self, FileError, SET_BYTES, SetFiles},
+    group::{Group, Narrow},
     key::{LONGER, whole},
     narrow,
     overlaps::{Resolved, resolve},
@@ -36,23 +36,24 @@ pub(super) fn sets_and_tenants<'f>(
     files: &'f mut SetFiles<'f>,
     findings: &mut Findings<'_>,
 ) -> FromFiles {
-    let (of_sources, lengths) = (narrow::sets_of_sources(fields), policy.key_prefix);
+    let (uses, lengths) = (narrow::uses_of_sets(fields), policy.key_prefix);
     let mut sets = Sets::new(files);
     let mut from_files = FromFiles::default();
     for (mut group, has_file) in groups("sets", "set", fields, &mut sets, findings) {
-        group.lengths = of_sources.contains(&*group.name).then_some(lengths);
+        group.narrow = uses.of(&group.name, lengths);
         // Sets may overlap: a prefix that is in several is in all of them.
         for Resolved { all, written, .. } in resolve(std::slice::from_ref(&group), findings) {
             if has_file {
                 from_files.sets.insert(group.name.clone(), written);
             }
+            from_files.set_paths.extend(group.path());
             policy.sets.insert(group.name.clone(), all);
         }
     }
     let tenants = groups("tenants", "tenant", fields, &mut sets, findings);
     let (mut tenants, have_file): (Vec<_>, Vec<_>) = tenants.into_iter().unzip();
     for group in &mut tenants {
-        group.lengths = Some(lengths);
+        group.narrow = Narrow::LeftOut(lengths);
     }
     let resolved = resolve(&tenants, findings);
     for ((group, has_file), Resolved { all, written, is_nested }) in
@@ -61,6 +62,7 @@ pub(super) fn sets_and_tenants<'f>(
         // A source within a narrower prefix would not belong to one tenant.
         let of = format!(" of {}", group.object());
         whole(&written, lengths, &of, (group.at, LONGER), findings);
+        from_files.tenant_paths.extend(group.path());
         if has_file {
             from_files.tenants.insert(group.name.clone(), written);
         } else if is_nested {
@@ -83,7 +85,8 @@ fn groups(
     let mut found = Vec::new();
     for (word, node) in named(node, what, findings) {
         let (name, written) = (word.text.to_string(), Vec::new());
-        let mut group = Group { what, name, at: word.at, written, file: None, lengths: None };
+        let mut group =
+            Group { what, name, at: word.at, written, file: None, narrow: Narrow::Stay };
         findings.object = Some(group.object());
         sets.read(node, &mut group, findings);
         findings.object = None;
@@ -156,7 +159,9 @@ impl<'f> Sets<'f> {
         if let Some(file) = self.known.get(&name) {
             return Some(Rc::clone(file));
         }
-        let read = if self.bytes_left == 0 { Ok(Vec::new()) } else { (self.files)(&name) };
+        let most = self.bytes_left as u64;
+        let unpack = |text| file::unpacked(text, most);
+        let read = if most == 0 { Ok(Vec::new()) } else { (self.files)(&name).and_then(unpack) };
         let text = match read {
             Ok(text) => text,
             Err(error) => {

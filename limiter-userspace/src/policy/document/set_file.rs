@@ -1,4 +1,4 @@
-//! Parses the files of sets and tenants: a prefix on each line.
+//! Parses the files of sets and tenants.
 
 use ipnet::IpNet;
 
@@ -6,7 +6,10 @@ use super::{
     fault::{Findings, InLine},
     source::Place,
 };
-use crate::policy::{model::Policy, units::parse_prefix};
+use crate::policy::{
+    list_text::{ListText, without_mark},
+    model::Policy,
+};
 
 /// Faulty lines of a file that are reported before the rest is skipped.
 const BAD_LINES: usize = 20;
@@ -22,8 +25,12 @@ pub(super) struct SetFile {
     prefixes: Vec<(IpNet, usize)>,
 }
 
-/// Parses the prefix on a line; `None` for a line that is empty or only a comment.
-fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, InLine)> {
+/// Parses a line, and adds its prefixes to those of the lines before.
+fn entry(
+    line: &[u8],
+    list: &mut ListText,
+    prefixes: &mut Vec<IpNet>,
+) -> Result<(), (Place, InLine)> {
     if line.len() > LINE_BYTES {
         let message = format!("the line is longer than {LINE_BYTES} bytes");
         return Err((Place::default(), InLine::new(message, "write one prefix on each line")));
@@ -39,17 +46,8 @@ fn entry(line: &[u8]) -> Result<Option<IpNet>, (Place, InLine)> {
             return Err((Place { start, end: start + 1 }, wrong));
         }
     };
-    let entry = text.split('#').next().unwrap_or_default();
-    let trimmed = entry.trim();
-    if trimmed.is_empty() {
-        return Ok(None);
-    }
-    let start = entry.len() - entry.trim_start().len();
-    let at = Place { start, end: start + trimmed.len() };
-    match parse_prefix(trimmed) {
-        Ok(prefix) => Ok(Some(prefix)),
-        Err(error) => Err((at, InLine::from(&error))),
-    }
+    list.line(text, prefixes)
+        .map_err(|bad| (Place { start: bad.at.start, end: bad.at.end }, InLine::from(&bad.error)))
 }
 
 const fn shifted(at: Place, by: usize) -> Place {
@@ -81,35 +79,25 @@ impl SetFile {
 
     /// Parses the prefixes; stops one after the most that a policy may have.
     fn parse(&self, findings: &mut Findings<'_>) -> Vec<(IpNet, usize)> {
-        let mut prefixes = Vec::new();
-        let (mut start, mut bad) = (0, 0);
-        for (line, text) in (1..).zip(self.text.split_inclusive(|&byte| byte == b'\n')) {
-            let Some(whole) = text.strip_suffix(b"\n") else {
-                // A prefix that was cut off may still parse, as another prefix.
-                let message = "the last line has no end: is the file half-written?";
-                let at = Place { start: start + text.len(), end: start + text.len() };
-                let wrong = InLine::new(message, "end it with a line break");
-                self.fault(line, at, wrong, findings);
-                break;
-            };
-            match entry(whole) {
-                Ok(None) => {}
-                Ok(Some(prefix)) => prefixes.push((prefix, line)),
-                Err((at, wrong)) => {
-                    self.fault(line, shifted(at, start), wrong, findings);
-                    bad += 1;
-                }
+        let (mut list, mut of_line, mut prefixes) = (ListText::default(), Vec::new(), Vec::new());
+        let text = without_mark(&self.text);
+        let (mut start, mut bad) = (self.text.len() - text.len(), 0);
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            if let Err((at, wrong)) = entry(line, &mut list, &mut of_line) {
+                self.fault(number, shifted(at, start), wrong, findings);
+                bad += 1;
             }
+            prefixes.extend(of_line.drain(..).map(|prefix| (prefix, number)));
             if bad == BAD_LINES {
                 let message = "the rest of the file was not read, for all that is wrong before it";
                 let at = shifted(Place::default(), start);
-                self.fault(line, at, InLine::new(message, ""), findings);
+                self.fault(number, at, InLine::new(message, ""), findings);
                 break;
             }
             if prefixes.len() > Policy::MOST_PREFIXES {
                 break;
             }
-            start += text.len();
+            start += line.len() + 1;
         }
         prefixes
     }

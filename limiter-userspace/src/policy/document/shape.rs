@@ -69,7 +69,7 @@ const PORT: Kind = Text(&["80", "8000-8010", "ssh"]);
 const PROTOCOL: Kind = Text(&["tcp", "udp", "icmp", "47"]);
 const RATE: Kind = Text(&["10k pps", "100/min", "2Mbit/s"]);
 const AMOUNT: Kind = Text(&["400", "2k", "64kB", "200ms"]);
-const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h"]);
+const DURATION: Kind = Text(&["500ms", "10s", "5m", "1h30m", "1w"]);
 const COST: Kind = Whole(1, 65_535);
 const KEY_DOC: &str = "What packets must share to be counted together; a list joins.";
 const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
@@ -180,7 +180,11 @@ pub(super) static LISTED: Shape = Shape {
     what: "an entry",
     keys: &[
         needed("src", WHOM, "The name of a set, or a prefix."),
-        key("until", Text(&["2027-01-31T18:00:00Z"]), "When it ends, in UTC."),
+        key(
+            "until",
+            Text(&["2027-01-31T18:00:00Z", "2027-01-31T19:00:00+01:00", "2027-01-31"]),
+            "When it ends: a time with its offset from UTC, or a date, which begins at 00:00 UTC.",
+        ),
         key("shadowed", Flag, SHADOWED_DOC),
     ],
 };

@@ -13,7 +13,7 @@ use super::{
 use crate::policy::{
     List, PolicyError,
     model::{GlobalMode, KeyPrefix, Policy},
-    shadowed::Entry,
+    shadowed::{Entry, FromFiles},
 };
 
 /// Returns the document of a policy. Sets that were read from files are written with the contents of those,
@@ -21,6 +21,12 @@ use crate::policy::{
 ///
 /// [`parse`](crate::policy::document::parse) reads it back as the same policy, if that came from a document.
 pub fn to_yaml(policy: &Policy) -> String {
+    to_yaml_with_files(policy, &FromFiles::default())
+}
+
+/// The same, where the sets and tenants of `files` name their files, beside the prefixes that the document itself
+/// has.
+pub fn to_yaml_with_files(policy: &Policy, files: &FromFiles) -> String {
     let mut text = format!("version: {VERSION}\n");
     if policy.mode != GlobalMode::default() {
         line(&mut text, 0, "mode", word_for(&policy.mode, &GLOBAL_MODES).unwrap_or_default());
@@ -30,11 +36,21 @@ pub fn to_yaml(policy: &Policy) -> String {
         text.push_str("\ndefaults:\n");
         line(&mut text, 1, "key_prefix", &format!("{{ipv4: {ipv4}, ipv6: {ipv6}}}"));
     }
-    for (name, sets) in [("sets", &policy.sets), ("tenants", &policy.tenants)] {
+    for (name, sets, paths, written) in [
+        ("sets", &policy.sets, &files.set_paths, &files.sets),
+        ("tenants", &policy.tenants, &files.tenant_paths, &files.tenants),
+    ] {
         heading(&mut text, name, sets.is_empty());
         for (name, prefixes) in sets {
             line(&mut text, 1, &scalar(name), "");
-            entry(&mut text, 2, 6, "cidrs", &Written::of_prefixes(prefixes));
+            let path = paths.get(name);
+            let own = path.and(written.get(name)).unwrap_or(prefixes);
+            if path.is_none() || !own.is_empty() {
+                entry(&mut text, 2, 6, "cidrs", &Written::of_prefixes(own));
+            }
+            if let Some(path) = path {
+                line(&mut text, 2, "file", &scalar(path));
+            }
         }
     }
     heading(&mut text, "services", policy.services.is_empty());

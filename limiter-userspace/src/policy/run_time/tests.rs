@@ -220,8 +220,11 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     assert_eq!(layers, before);
     let run_time = &mut layers.run_time;
     run_time.put(&layers.policy, entry(List::Deny, "192.0.2.1/32", Some(90)), NOW).unwrap();
-    let longer = |time| run_time.check_longer(List::Deny, net("192.0.2.1/32"), time).is_err();
-    assert!(longer(Some(NOW + 89)) && !longer(Some(NOW + 90)) && !longer(None));
+    let mut longer = |time| {
+        let entry = entry(List::Deny, "192.0.2.1/32", time);
+        run_time.add(&layers.policy, vec![entry], NOW).unwrap() == [Added::Replaced]
+    };
+    assert!(!longer(Some(89)) && !longer(Some(90)) && longer(None));
 }
 
 /// A document with wider sources can be applied whatever was banned.

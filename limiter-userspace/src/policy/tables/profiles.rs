@@ -33,6 +33,18 @@ pub(super) struct Profiles {
     pub(super) stale: Option<u64>,
 }
 
+/// A single thing that a policy says of a prefix.
+enum Item<'a> {
+    /// The number of its tenant.
+    Tenant(u32),
+    /// A list entry for it.
+    Stated(Stated<'a>),
+    /// The rows whose match names it as a source, and those that except it, as bits.
+    Rows([u64; 2]),
+    /// A row with an override for it, and the number of the meter.
+    Override(usize, u32),
+}
+
 /// What a policy says of a prefix, or what applies there including what it says of the prefixes around.
 #[derive(Clone, Default)]
 struct Said<'a> {
@@ -47,7 +59,24 @@ struct Said<'a> {
     overrides: Vec<(usize, u32)>,
 }
 
-impl Said<'_> {
+impl<'a> Said<'a> {
+    /// What these items say together.
+    fn of(items: &[(IpNet, Item<'a>)]) -> Self {
+        let mut said = Self::default();
+        for (_, item) in items {
+            match *item {
+                Item::Tenant(number) => said.tenant = number,
+                Item::Stated(stated) => said.stated.push(stated),
+                Item::Rows([named, excepted]) => {
+                    said.named |= named;
+                    said.excepted |= excepted;
+                }
+                Item::Override(row, meter) => said.overrides.push((row, meter)),
+            }
+        }
+        said
+    }
+
     /// What applies to a prefix: what is said of it, completed by what applies around it.
     fn within(mut self, outer: &Self) -> Self {
         self.named |= outer.named;
@@ -90,13 +119,37 @@ impl Profiles {
         let mut prefixes = Vec::new();
         // Sorted, a prefix follows those that contain it, so the prefixes around the present one are a stack.
         let mut around: Vec<(IpNet, Said<'_>)> = Vec::new();
-        for (prefix, said) in said(layered, rows, held, meters)? {
+        // Long lists have single sources, and say the same of each: what it was, and the profile.
+        let mut alike = None;
+        let mut items = said(layered, rows, held, meters)?;
+        items.sort_by_key(|(prefix, _)| *prefix);
+        for of_prefix in items.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some(&(prefix, _)) = of_prefix.first() else { continue };
             layered.policy.key_prefix.check_source(prefix)?;
             while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
-            let holds = said.within(around.last().map_or(&nothing, |(_, holds)| holds));
+            let is_source = prefix.prefix_len() == layered.policy.key_prefix.length_for(&prefix);
+            let alone = match of_prefix {
+                [(_, Item::Stated(stated))] if is_source && around.is_empty() => {
+                    Some(stated.says())
+                }
+                _ => None,
+            };
+            let number = match alike {
+                Some((says, number)) if alone == Some(says) => number,
+                _ => {
+                    let outer = around.last().map_or(&nothing, |(_, holds)| holds);
+                    let holds = Said::of(of_prefix).within(outer);
+                    let number = interner.number(&holds)?;
+                    match alone {
+                        // Nothing is within a source.
+                        Some(says) => alike = Some((says, number)),
+                        None => around.push((prefix, holds)),
+                    }
+                    number
+                }
+            };
             let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
-            prefixes.push((bits, prefix.addr().into(), interner.number(&holds)?));
-            around.push((prefix, holds));
+            prefixes.push((bits, prefix.addr().into(), number));
         }
         Ok(Self { profiles: interner.profiles, prefixes, stale: interner.stale })
     }
@@ -179,31 +232,28 @@ fn least(
     said.min().unwrap_or(0)
 }
 
-/// Collects what a policy and the run-time lists say of each prefix of sources.
+/// Collects what a policy and the run-time lists say of prefixes of sources, in any order of those.
 fn said<'a>(
     layered: Layered<'a>,
     rows: &Rows<'_>,
     held: &Assignment,
     meters: &mut Meters,
-) -> Result<BTreeMap<IpNet, Said<'a>>, PolicyError> {
+) -> Result<Vec<(IpNet, Item<'a>)>, PolicyError> {
     let policy = layered.policy;
-    let mut said: BTreeMap<IpNet, Said<'a>> = BTreeMap::new();
+    let mut said = Vec::with_capacity(layered.run_time.entries().len());
     for (name, prefixes) in &policy.tenants {
         for prefix in prefixes {
-            said.entry(*prefix).or_default().tenant = held.tenant(name);
+            said.push((*prefix, Item::Tenant(held.tenant(name))));
         }
     }
     for list in List::ALL {
         for entry in policy.list(list) {
             for prefix in policy.prefixes_of(std::slice::from_ref(&entry.whom))? {
-                let stated = Stated::of_document(list, entry, prefix);
-                said.entry(prefix).or_default().stated.push(stated);
+                said.push((prefix, Item::Stated(Stated::of_document(list, entry, prefix))));
             }
         }
     }
-    for stated in layered.run_time() {
-        said.entry(stated.prefix).or_default().stated.push(stated);
-    }
+    said.extend(layered.run_time().map(|stated| (stated.prefix, Item::Stated(stated))));
     // Many limits may name the same large set, whose prefixes are processed once.
     let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
@@ -231,16 +281,13 @@ fn said<'a>(
                 let meter =
                     allowance.map_or(Ok(0), |allowance| meters.number(row.meter(allowance)?))?;
                 check_whole_keys(policy, row, *prefix)?;
-                said.entry(*prefix).or_default().overrides.push((at, meter));
+                said.push((*prefix, Item::Override(at, meter)));
             }
         }
     }
-    for (whom, [named, excepted]) in asked {
-        for prefix in policy.prefixes_of(std::slice::from_ref(whom))? {
-            let said = said.entry(prefix).or_default();
-            said.named |= named;
-            said.excepted |= excepted;
-        }
+    for (whom, rows) in asked {
+        let prefixes = policy.prefixes_of(std::slice::from_ref(whom))?;
+        said.extend(prefixes.into_iter().map(|prefix| (prefix, Item::Rows(rows))));
     }
     Ok(said)
 }

@@ -44,8 +44,8 @@ impl Burst {
 pub fn parse_burst(text: &str) -> Result<Burst, ValueError> {
     let read = || {
         let (number, unit) = Decimal::split(text)?;
-        if let Some(unit) = time::unit(unit) {
-            return time::nanoseconds(number, unit).map(Burst::Time);
+        if time::is_time(unit) {
+            return time::parts(text).map(Burst::Time);
         }
         let (factor, noun) = multiplier(unit);
         if noun.is_empty() || is_packets(noun) {
@@ -95,6 +95,9 @@ mod tests {
             ("200ms", Burst::Time(SECOND / 5)),
             ("2 s", Burst::Time(2 * SECOND)),
             ("2m", Burst::Time(120 * SECOND)),
+            ("1m 30s", Burst::Time(90 * SECOND)),
+            ("10,000", Burst::Packets(10_000)),
+            ("1e3 packets", Burst::Packets(1_000)),
         ] {
             assert_eq!(parse_burst(text), Ok(burst), "{text}");
         }

@@ -28,8 +28,8 @@ pub fn parse_data_burst(text: &str) -> Result<Burst, ValueError> {
 
 fn read(text: &str) -> Result<Burst, Fault> {
     let (number, name) = Decimal::split(text)?;
-    if let Some(unit) = time::unit(name) {
-        return time::nanoseconds(number, unit).map(Burst::Time);
+    if time::is_time(name) {
+        return time::parts(text).map(Burst::Time);
     }
     let data = unit_of(text, name)?;
     let amount = number.whole(data.factor).map_err(|fault| match fault {
@@ -75,6 +75,7 @@ mod tests {
             ("1500 bytes", Burst::Packets(1_500)),
             ("512kbit", Burst::Packets(64_000)),
             ("200ms", Burst::Time(SECOND / 5)),
+            ("1m30s", Burst::Time(90 * SECOND)),
         ] {
             assert_eq!(parse_data_burst(text), Ok(burst), "{text}");
         }

@@ -173,6 +173,15 @@ pub enum Fault {
         /// The same prefix in IPv4 notation.
         plain: IpNet,
     },
+    /// A netmask with ones behind zeros.
+    #[error("has a netmask whose ones are not all in front")]
+    NotAMask,
+    /// A range that ends before it begins, or in another address family.
+    #[error("is no range: it ends before it begins, or in another family")]
+    NotARange,
+    /// An address beside another one in the next column of CSV: what is meant by the two is not certain.
+    #[error("has another address in the column after it")]
+    AddressAfter,
     /// An address with a zone.
     #[error("has a zone, which packets do not carry")]
     Zone {
@@ -200,6 +209,11 @@ impl ValueError {
     pub fn remedy(&self) -> String {
         let examples = self.quantity.examples();
         match (&self.fault, self.quantity) {
+            (Fault::NotANumber, Quantity::Rate | Quantity::DataRate)
+                if ["unlimited", "none", "off"].contains(&self.value.as_str()) =>
+            {
+                "to switch a limit off, use `limiter limit del NAME`".to_owned()
+            }
             (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
             }
@@ -226,6 +240,13 @@ impl ValueError {
                 prefix.max_prefix_len()
             ),
             (Fault::Mapped { plain }, _) => format!("write {plain}"),
+            (Fault::NotAMask, _) => "write its length, such as 203.0.113.0/24".to_owned(),
+            (Fault::AddressAfter, _) => {
+                "write a range as FIRST-LAST, or leave only the column that is meant".to_owned()
+            }
+            (Fault::NotARange, _) => {
+                "write the lowest address first, such as 203.0.113.5-203.0.113.77".to_owned()
+            }
             (Fault::Zone { address: Some(address) }, _) => format!("write {address}"),
             _ => examples.to_owned(),
         }

@@ -16,6 +16,6 @@ pub use burst::{Burst, default_burst, parse_burst};
 pub use data_burst::{default_data_burst, format_size, parse_data_burst};
 pub use data_rate::{format_data_rate, parse_data_rate};
 pub use error::{Fault, Quantity, ValueError, printable, quoted};
-pub use prefix::parse_prefix;
+pub use prefix::{parse_addresses, parse_prefix};
 pub use rate::{format_rate, parse_rate, rate_per_second};
-pub use time::{format_duration, parse_duration};
+pub use time::{format_duration, parse_duration, parse_lasting, parse_time};

@@ -5,6 +5,9 @@ use super::error::Fault;
 /// The most digits of a number; enough for every `u64`.
 const DIGITS: usize = 20;
 
+/// The most digits of an exponent.
+const EXPONENT_DIGITS: usize = 2;
+
 /// A decimal number that is not negative: `digits / divisor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decimal {
@@ -14,7 +17,8 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    /// Splits a text into a number and what follows it, without spaces around either.
+    /// Splits a text into a number and what follows it, without spaces around either. Commas may group thousands,
+    /// as in `10,000`; an exponent may follow, as in `1e6`.
     pub(super) fn split(text: &str) -> Result<(Self, &str), Fault> {
         let text = text.trim_ascii();
         if text.is_empty() {
@@ -23,7 +27,8 @@ impl Decimal {
         if text.starts_with('-') {
             return Err(Fault::Negative);
         }
-        let (whole, rest) = digits(text);
+        let (whole, rest) = thousands(text);
+        let whole = whole.replace(',', "");
         let (fraction, rest) = match rest.strip_prefix('.') {
             Some(rest) => digits(rest),
             None => ("0", rest),
@@ -45,6 +50,16 @@ impl Decimal {
         }
         for _ in fraction.bytes() {
             divisor *= 10;
+        }
+        let (exponent, rest) = exponent(rest)?;
+        for _ in 0..exponent {
+            match divisor {
+                1 => digits *= 10,
+                _ => divisor /= 10,
+            }
+            if digits >= 10_u128.pow(DIGITS as u32) {
+                return Err(Fault::TooLarge);
+            }
         }
         Ok((Self { digits, divisor }, rest.trim_ascii_start()))
     }
@@ -92,6 +107,34 @@ pub(super) fn with_multiplier(value: u64) -> (String, &'static str) {
     (value.to_string(), "")
 }
 
+/// The digits that a text begins with, with the commas between groups of three of them.
+fn thousands(text: &str) -> (&str, &str) {
+    let (first, rest) = digits(text);
+    if !(1..=3).contains(&first.len()) || first.starts_with('0') {
+        return (first, rest);
+    }
+    let mut end = first.len();
+    while let Some(group) = text[end..].strip_prefix(',')
+        && digits(group).0.len() == 3
+    {
+        end += 4;
+    }
+    text.split_at(end)
+}
+
+/// The exponent that a text begins with; 0 if it has none.
+fn exponent(text: &str) -> Result<(usize, &str), Fault> {
+    let Some(rest) = text.strip_prefix(['e', 'E']) else { return Ok((0, text)) };
+    let (exponent, rest) = digits(rest.strip_prefix('+').unwrap_or(rest));
+    match exponent.len() {
+        0 => Ok((0, text)),
+        1..=EXPONENT_DIGITS => {
+            exponent.parse().map(|exponent| (exponent, rest)).map_err(|_| Fault::TooLarge)
+        }
+        _ => Err(Fault::TooLarge),
+    }
+}
+
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
@@ -129,6 +172,12 @@ mod tests {
             ("0.001k", 1),
             ("2M", 2_000_000),
             ("1.000000001G", 1_000_000_001),
+            ("10,000", 10_000),
+            ("1,234,567.5k", 1_234_567_500),
+            ("1e6", 1_000_000),
+            ("1.5E+3", 1_500),
+            ("2.5e1k", 25_000),
+            ("0e99", 0),
             ("18446744073709551615", u64::MAX),
             ("18446744073.709551615G", u64::MAX),
         ] {
@@ -146,6 +195,9 @@ mod tests {
             ("inf", Fault::NotANumber),
             ("１０", Fault::NotANumber),
             ("٣", Fault::NotANumber),
+            ("1.25e1", Fault::NotWhole),
+            ("1e20", Fault::TooLarge),
+            ("1e999", Fault::TooLarge),
             ("1.5", Fault::NotWhole),
             ("1.0001k", Fault::NotWhole),
             ("18446744073709551616", Fault::TooLarge),
@@ -154,6 +206,22 @@ mod tests {
             ("0.000000000000000000001", Fault::TooPrecise),
         ] {
             assert_eq!(whole(text), Err(fault), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_comma_or_an_exponent_that_may_mean_something_else_is_left() {
+        for (text, left) in [
+            ("1,5", ",5"),
+            ("1,0000", ",0000"),
+            ("0,500", ",500"),
+            ("1234,567", ",567"),
+            ("1,234,5", ",5"),
+            ("1e", "e"),
+            ("1e-3", "e-3"),
+            ("1every", "every"),
+        ] {
+            assert_eq!(Decimal::split(text).unwrap().1, left, "{text}");
         }
     }
 

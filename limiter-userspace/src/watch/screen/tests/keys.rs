@@ -229,9 +229,9 @@ fn a_question_names_what_is_going_to_be_done() {
         drawn(&source, 80, 24)[22..],
         [" deny 203.0.113.1 for how long? [10m]", " > _   Enter goes on, Esc leaves it"]
     );
-    press(&mut source, "1week Enter");
+    press(&mut source, "1year Enter");
     let fault = drawn(&source, 80, 24).join("\n");
-    assert!(fault.contains(" error: ") && fault.contains("> 1week_"), "{fault}");
+    assert!(fault.contains(" error: ") && fault.contains("> 1year_"), "{fault}");
     press(&mut source, "Esc a Enter");
     assert_eq!(
         drawn(&source, 80, 24)[22..],

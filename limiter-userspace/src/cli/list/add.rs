@@ -1,0 +1,296 @@
+//! `limiter allow add`, `deny add` and `penalty add`.
+
+use std::time::Duration;
+
+use clap::Args;
+use ipnet::IpNet;
+
+use super::{
+    by_user, check_own,
+    given::{Given, each_once},
+    print, sets,
+};
+use crate::{
+    cli::{
+        change::{Changed, change},
+        end_of,
+        keep_ssh::KeepSsh,
+        unix,
+    },
+    datapath::bpffs::Pins,
+    error::Result,
+    output::{
+        number::{duration, grouped},
+        stream::Output,
+    },
+    policy::{
+        Layers, List, PolicyError, Session,
+        document::{INSTANTS, format_instant, parse_instant},
+        run_time::{Added, Entry, REASON, decides},
+        units::{parse_lasting, parse_time},
+    },
+};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Add {
+    #[command(flatten)]
+    given: Given,
+    /// Only for this time, e.g. 10m, 1h30m, or 600 for seconds [default: forever]
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<String>,
+    #[command(flatten)]
+    more: More,
+    #[command(flatten)]
+    keep: KeepSsh,
+}
+
+/// Options of an entry, beside `--for`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct More {
+    /// Only until this time, e.g. 2027-01-31T18:00:00Z, 2027-01-31T19:00+01:00, or 2027-01-31 for 00:00 UTC
+    #[arg(long, value_name = "INSTANT", conflicts_with = "time", value_parser = instant)]
+    until: Option<u64>,
+    /// Reason that is shown with the entry, up to 200 characters
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    reason: Option<String>,
+    /// Take the whole source of an address: of IPv6 its /64, unless the policy says otherwise; `deny` and
+    /// `penalty` do so in any case
+    #[arg(long)]
+    source: bool,
+    /// Replace the named set of run-time entries by these prefixes, at once: what the set had besides is
+    /// removed, and entries without this set stay
+    #[arg(long, value_name = "SET", value_parser = sets::name)]
+    replace: Option<String>,
+}
+
+fn instant(text: &str) -> Result<u64, String> {
+    let end = parse_instant(text).ok_or(INSTANTS)?;
+    if end <= unix() { Err("that time is past".to_owned()) } else { Ok(end) }
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    if text.chars().count() > REASON {
+        return Err(format!("it has more than {REASON} characters"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("it has control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+impl Add {
+    pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
+        let Self { given, time, more, keep } = self;
+        Asked::read(list, given, time.as_deref(), more, keep.session(output)?)?.run(pins, output)
+    }
+}
+
+/// A request to put prefixes on a list.
+pub(in crate::cli) struct Asked {
+    list: List,
+    prefixes: Vec<IpNet>,
+    /// How long the entries last. Without this and `until`, they do not end.
+    time: Option<Duration>,
+    /// When the entries end, in seconds of Unix time.
+    until: Option<u64>,
+    /// Whether the user asked for the whole source of an address.
+    widened: bool,
+    /// The reason, as the user gave it.
+    reason: Option<String>,
+    /// The set to replace.
+    set: Option<String>,
+    session: Option<Session>,
+}
+
+/// The result of a request.
+#[derive(Default)]
+pub(in crate::cli) struct Done {
+    /// What became of each prefix, in the order of the prefixes; each has the form in which it is listed.
+    added: Vec<(IpNet, Added)>,
+    /// The number of prefixes that were narrower than a source.
+    widened: usize,
+    /// The number of entries that the set had besides.
+    removed: usize,
+    /// The single entry, if there is one.
+    entry: Option<Entry>,
+}
+
+impl Asked {
+    /// A request to list one source for a time.
+    pub(in crate::cli) fn for_time(
+        list: List,
+        source: IpNet,
+        time: Duration,
+        session: Option<Session>,
+    ) -> Self {
+        let (prefixes, time) = (vec![source], Some(time));
+        let (until, reason, set) = (None, None, None);
+        Self { list, prefixes, time, until, widened: false, reason, set, session }
+    }
+
+    /// The request of a command.
+    pub(super) fn read(
+        list: List,
+        given: &Given,
+        time: Option<&str>,
+        more: &More,
+        session: Option<Session>,
+    ) -> Result<Self> {
+        let parse = |text| match list {
+            List::Penalty => parse_time(text).map(Some),
+            List::Allow | List::Deny => parse_lasting(text),
+        };
+        let time = time.map(parse).transpose().map_err(PolicyError::from)?.flatten();
+        let (reason, set) = (more.reason.clone(), more.replace.clone());
+        let prefixes = given.read()?;
+        if let Some(set) = &set {
+            sets::check(list, set, &prefixes)?;
+        }
+        let (until, widened) = (more.until, more.source);
+        Ok(Self { list, prefixes, time, until, widened, reason, set, session })
+    }
+
+    pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let (changed, said) = self.put(pins)?;
+        print(self.list, &changed, pins, output, || said)
+    }
+
+    /// Puts the prefixes on the list. Returns the message on the result.
+    pub(in crate::cli) fn put(&self, pins: &Pins) -> Result<(Changed<Done>, String)> {
+        let now = unix();
+        let until = self.time.map(end_of).or(self.until);
+        let changed = change(pins, self.session, |layers| self.edit(layers, until, now))?;
+        let said = match changed.said.added[..] {
+            [(prefix, added)] if self.set.is_none() => {
+                self.of_one(&changed, prefix, added, until, now)
+            }
+            _ => self.of_many(&changed.said, until, now),
+        };
+        Ok((changed, said))
+    }
+
+    fn edit(&self, layers: &mut Layers, until: Option<u64>, now: u64) -> Result<Done> {
+        let Layers { policy, run_time, .. } = layers;
+        let lengths = policy.key_prefix;
+        // What lets a source pass is not widened unasked.
+        let is_widened = self.widened || self.list != List::Allow;
+        let wide = |prefix: &IpNet| if is_widened { lengths.widened(*prefix) } else { *prefix };
+        let prefixes = each_once(self.prefixes.iter().map(wide).collect());
+        let is_narrow = |prefix: &&IpNet| wide(prefix) != **prefix;
+        let widened = self.prefixes.iter().filter(is_narrow).count();
+        let text = |of: &Option<String>| of.as_deref().map(Into::into);
+        let all = Entry {
+            until,
+            reason: text(&self.reason),
+            set: text(&self.set),
+            ..by_user(self.list, IpNet::default(), now)
+        };
+        let entry = |prefix: &IpNet| Entry { prefix: *prefix, ..all.clone() };
+        let entries = prefixes.iter().map(entry).collect();
+        let (added, removed) = match &self.set {
+            Some(set) => {
+                sets::check_size(self.list, set, run_time, prefixes.len())?;
+                run_time.replace(policy, (self.list, set), entries, now)?
+            }
+            None => (run_time.add(policy, entries, now)?, 0),
+        };
+        if let ([prefix], [Added::Allowed]) = (&prefixes[..], &added[..]) {
+            let (entry, by) = (prefix.to_string(), prefix.to_string());
+            return Err(PolicyError::Shadowed { list: self.list.name(), entry, by }.into());
+        }
+        if self.list != List::Allow {
+            check_own(self.session, &prefixes, layers.view(), now)?;
+        }
+        let entry = match prefixes[..] {
+            [prefix] => layers.run_time.get(self.list, prefix).cloned(),
+            _ => None,
+        };
+        let added = prefixes.into_iter().zip(added).collect();
+        Ok(Done { added, widened, removed, entry })
+    }
+
+    /// The message on a single prefix.
+    fn of_one(
+        &self,
+        changed: &Changed<Done>,
+        prefix: IpNet,
+        added: Added,
+        until: Option<u64>,
+        now: u64,
+    ) -> String {
+        let name = self.list.name();
+        // Whoever asked for the source knows that it is widened.
+        let given = self.prefixes.first().filter(|given| **given != prefix && !self.widened);
+        let given =
+            given.map_or_else(String::new, |given| format!(" (the source of {})", given.addr()));
+        let layered = changed.layered();
+        if added == Added::Already {
+            let until = changed.said.entry.as_ref().and_then(|entry| entry.until);
+            let until = until.map_or_else(
+                || "for ever".to_owned(),
+                |until| format!("until {}", format_instant(until)),
+            );
+            return format!("{name}: {prefix}{given} is on the list already, {until}");
+        }
+        let until =
+            self.until_in_words(changed.said.entry.as_ref().map_or(until, |it| it.until), now);
+        let same = match added {
+            Added::Replaced => ", instead of the entry that it had",
+            _ => "",
+        };
+        // A list that is asked before this one, or an entry with a longer prefix, may decide
+        // instead.
+        let stated = layered.around(prefix);
+        let other = decides(&stated, now).filter(|by| by.list != self.list);
+        let other = other.map_or_else(String::new, |by| {
+            format!("; {} in {} comes first as long as it is there", by, by.list.name())
+        });
+        // Its own entry holds by itself when the wider one goes.
+        let wider = stated.iter().find(|it| {
+            it.list == self.list && it.prefix != prefix && it.until > now && !it.is_exception()
+        });
+        let wider = match wider {
+            Some(wider) if other.is_empty() => format!("; {wider} includes it already"),
+            _ => String::new(),
+        };
+        format!("{name}: {prefix}{given}{until}{same}{wider}{other}")
+    }
+
+    /// The message on several prefixes, or on a set.
+    fn of_many(&self, done: &Done, until: Option<u64>, now: u64) -> String {
+        let count = |what| done.added.iter().filter(|(_, added)| *added == what).count();
+        let mut said = format!("{}: {} added", self.list.name(), prefixes(count(Added::New)));
+        said += &self.until_in_words(until, now);
+        for (number, words) in [
+            (count(Added::Replaced), "in the place of entries that were there"),
+            (count(Added::Already), "already there"),
+            (done.removed, "removed that the set no longer has"),
+            (count(Added::Allowed), "left out, as `allow` has the same prefix for ever"),
+        ] {
+            if number > 0 {
+                said += &format!("; {} {words}", grouped(number as u64));
+            }
+        }
+        if done.widened > 0 && !self.widened {
+            let narrow = prefixes(done.widened);
+            said += &format!("; {narrow} narrower than a source widened to it");
+        }
+        said
+    }
+
+    fn until_in_words(&self, until: Option<u64>, now: u64) -> String {
+        until.map_or_else(String::new, |until| {
+            let left = Duration::from_secs(until.saturating_sub(now));
+            let time = self.time.filter(|time| end_of(*time) >= until).unwrap_or(left);
+            format!(" until {} ({})", format_instant(until), duration(time))
+        })
+    }
+}
+
+/// A number of prefixes, in words.
+pub(super) fn prefixes(number: usize) -> String {
+    match number {
+        1 => "1 prefix".to_owned(),
+        more => format!("{} prefixes", grouped(more as u64)),
+    }
+}

@@ -1,0 +1,118 @@
+//! `limiter allow del` and `limiter deny del`, and what `penalty del` has in common with them.
+
+use clap::Args;
+use ipnet::IpNet;
+
+use super::{
+    by_user, check_own, flush,
+    given::{GivenOrAll, each_once},
+    print,
+};
+use crate::{
+    cli::{change::change, keep_ssh::KeepSsh, unix},
+    datapath::bpffs::Pins,
+    error::Result,
+    output::{number::grouped, stream::Output},
+    policy::{
+        Layered, Layers, List, PolicyError,
+        run_time::{Entry, Removed},
+    },
+};
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Del {
+    #[command(flatten)]
+    given: GivenOrAll,
+    /// Accepted for scripts: what is narrower than a source is taken for its source in any case
+    #[arg(long, hide = true)]
+    source: bool,
+    #[command(flatten)]
+    keep: KeepSsh,
+}
+
+/// What became of a prefix that was to be taken off a list.
+pub(super) struct TakenOff {
+    /// The prefix as it was looked for on the list.
+    pub(super) prefix: IpNet,
+    /// How it was removed; `None` if it was not on the list.
+    pub(super) removed: Option<Removed>,
+}
+
+impl Del {
+    pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
+        let Some(given) = self.given.read()? else {
+            return flush(list, None, &self.keep, pins, output);
+        };
+        let (session, now) = (self.keep.session(output)?, unix());
+        let changed = change(pins, session, |layers| {
+            let taken_off = take_off(layers, list, &given, now)?;
+            if list == List::Allow {
+                let prefixes: Vec<IpNet> = taken_off.iter().map(|it| it.prefix).collect();
+                check_own(session, &prefixes, layers.view(), now)?;
+            }
+            Ok(taken_off)
+        })?;
+        print(list, &changed, pins, output, || said(list, &changed.said, changed.layered(), now))
+    }
+}
+
+/// Takes prefixes off a list. What is not on it is no error.
+pub(super) fn take_off(
+    layers: &mut Layers,
+    list: List,
+    given: &[IpNet],
+    now: u64,
+) -> Result<Vec<TakenOff>> {
+    let wide = |prefix: &IpNet| {
+        // An entry that is narrower than a source is not in force, and may be there all the same.
+        let is_there = given.len() == 1 && layers.run_time.get(list, *prefix).is_some();
+        if is_there { *prefix } else { layers.policy.widened(*prefix) }
+    };
+    let prefixes = each_once(given.iter().map(wide).collect());
+    let by = by_user(list, IpNet::default(), now);
+    let entries = prefixes.iter().map(|prefix| Entry { prefix: *prefix, ..by.clone() }).collect();
+    let results = layers.take_off_all(entries, now);
+    let taken_off = prefixes.into_iter().zip(results).map(|(prefix, result)| match result {
+        Ok(removed) => Ok(TakenOff { prefix, removed: Some(removed) }),
+        Err(PolicyError::NotListed { .. }) => Ok(TakenOff { prefix, removed: None }),
+        Err(error) => Err(error.into()),
+    });
+    taken_off.collect()
+}
+
+/// The message on prefixes that were taken off a list.
+pub(super) fn said(list: List, taken_off: &[TakenOff], layered: Layered<'_>, now: u64) -> String {
+    let name = list.name();
+    if let [TakenOff { prefix, removed }] = taken_off {
+        let still = layered.covering(list, *prefix, now);
+        return match (removed, still) {
+            (None, None) => format!("{name}: {prefix} is not on the list"),
+            (None, Some(by)) => {
+                format!("{name}: {prefix} has no entry of its own; {by} still includes it")
+            }
+            (Some(removed), still) => {
+                let still =
+                    still.map_or_else(String::new, |by| format!("; {by} still includes it"));
+                match removed {
+                    Removed::Entry => format!("{name}: deleted {prefix}{still}"),
+                    Removed::Excepted => format!(
+                        "{name}: {prefix} is an entry of the document, which stays: a run-time \
+                         exception takes it off the list{still}"
+                    ),
+                }
+            }
+        };
+    }
+    let count = |what| taken_off.iter().filter(|it| it.removed == what).count();
+    let deleted = count(Some(Removed::Entry));
+    let mut said = format!("{name}: {} deleted", super::add::prefixes(deleted));
+    for (number, words) in [
+        (count(Some(Removed::Excepted)), "of the document, which stays: exceptions take them off"),
+        (count(None), "not on the list"),
+    ] {
+        if number > 0 {
+            said += &format!("; {} {words}", grouped(number as u64));
+        }
+    }
+    said
+}

@@ -1,0 +1,387 @@
+//! The tables of words: other names of commands and options, and answers to words that are none.
+
+/// Other names of commands. Each one means the same as its command, without doubt.
+pub(super) const COMMAND_ALIASES: &[(&str, &[&str])] = &[
+    ("status", &["stats", "stat", "info"]),
+    ("allow", &["whitelist", "allowlist", "permit"]),
+    ("deny", &["blacklist", "denylist", "blocklist"]),
+    ("doctor", &["diagnose"]),
+    ("completion", &["completions"]),
+    ("limit del", &["rm", "remove", "unset"]),
+    ("allow del", &["rm", "remove", "unset"]),
+    ("allow list", &["show"]),
+    ("allow flush", &["clear"]),
+    ("deny del", &["rm", "remove", "unset"]),
+    ("deny list", &["show"]),
+    ("deny flush", &["clear"]),
+    ("penalty del", &["rm", "remove", "unset"]),
+    ("penalty list", &["show"]),
+    ("penalty flush", &["clear"]),
+    ("policy check", &["validate", "verify", "lint"]),
+    ("policy apply", &["load"]),
+    ("policy show", &["list", "ls", "get", "export", "dump"]),
+];
+
+/// Other names of options: the command, the option's name, and what else it is called.
+pub(super) const OPTION_ALIASES: &[(&str, &str, &str)] =
+    &[("attach", "pps", "rate"), ("limit set", "rate", "pps")];
+
+/// What a command with subcommands does without one: it shows.
+pub(super) const DEFAULTS: &[(&str, &str)] = &[
+    ("limit", "list"),
+    ("allow", "list"),
+    ("deny", "list"),
+    ("penalty", "list"),
+    ("policy", "show"),
+];
+
+/// An answer to words that a command refuses.
+pub(super) struct Answer {
+    /// The commands that refuse them, separated by `|`; empty for `limiter` itself.
+    pub(super) commands: &'static str,
+    /// The words, separated by spaces. A word in capitals is a class of words, see `Line::is`.
+    pub(super) words: &'static str,
+    /// The hint. A name in braces is filled with what was given, see `Line::filled`.
+    pub(super) hint: &'static str,
+}
+
+const fn answer(commands: &'static str, words: &'static str, hint: &'static str) -> Answer {
+    Answer { commands, words, hint }
+}
+
+/// The answers. The first that fits is given; one for `*` only if no command is named almost so.
+pub(super) const ANSWERS: &[Answer] = &[
+    // Words after `limiter`.
+    answer(
+        "",
+        "ban block blackhole jail penalize punish",
+        "`limiter penalty add {address} --for {time}` blocks it for {time}; `limiter deny add {address}` drops it \
+         until it is deleted",
+    ),
+    answer(
+        "",
+        "drop reject",
+        "`limiter deny add {address}` drops all its packets until it is deleted; `limiter penalty add {address} \
+         --for {time}` blocks it for {time}",
+    ),
+    answer("", "accept pass trust", "`limiter allow add {address}` lets all its packets pass"),
+    answer(
+        "",
+        "unban unblock undeny unjail release pardon forgive",
+        "`limiter penalty del {address}` ends its block; `limiter deny del {address}` takes it off the list of \
+         what is always dropped",
+    ),
+    answer(
+        "",
+        "start load enable up on install run setup init protect",
+        "`limiter attach {iface}` attaches limiter to {iface}, and no process has to run; `systemctl enable --now \
+         limiter` does it at each boot",
+    ),
+    answer(
+        "",
+        "stop unload disable down off uninstall",
+        "`limiter detach {iface}` detaches limiter from {iface}; `limiter monitor on` only stops the drops",
+    ),
+    answer(
+        "",
+        "restart upgrade update",
+        "`limiter attach {iface} --replace` loads the program anew and keeps all state; `systemctl restart \
+         limiter` restarts the agent",
+    ),
+    answer(
+        "",
+        "reload",
+        "`limiter policy apply {file}` puts a document in force; `systemctl reload limiter` has the agent read \
+         its document again",
+    ),
+    answer(
+        "",
+        "log logs events journal",
+        "`limiter watch` shows what is dropped now, `limiter top` the sources with the most drops; \
+         `journalctl -u limiter` has the messages of the agent",
+    ),
+    answer(
+        "",
+        "list ls show rules ruleset",
+        "`limiter status` shows interfaces, limits and counters; `limiter limit list`, `limiter allow list`, \
+         `limiter deny list` and `limiter penalty list` show one kind; `limiter policy show` prints the policy",
+    ),
+    answer(
+        "",
+        "flush clear",
+        "`limiter deny flush`, `limiter allow flush` and `limiter penalty flush` empty a list; `limiter limit del \
+         {name}` switches a limit off; `limiter detach --all` removes everything",
+    ),
+    answer(
+        "",
+        "reset zero forget",
+        "`limiter penalty del {address}` ends its block and forgets its refusals; a bucket fills by itself; \
+         counters stay until `limiter detach --all`",
+    ),
+    answer("", "add+IFACE", "`limiter attach {iface}` attaches it"),
+    answer(
+        "",
+        "add insert append",
+        "`limiter deny add {address}` drops it, `limiter allow add {address}` lets it pass, `limiter limit set \
+         source --src {address} --rate {rate}` limits it",
+    ),
+    answer(
+        "",
+        "rm+IFACE del+IFACE delete+IFACE remove+IFACE",
+        "`limiter detach {iface}` detaches it",
+    ),
+    answer(
+        "",
+        "rm del delete remove",
+        "`limiter deny del {address}`, `limiter allow del {address}` and `limiter penalty del {address}` take it \
+         off a list; `limiter limit del {name}` switches a limit off; `limiter detach {iface}` detaches",
+    ),
+    answer(
+        "",
+        "set rate pps ratelimit throttle",
+        "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
+    ),
+    answer(
+        "",
+        "config conf configure edit",
+        "`limiter policy show` prints the policy, `limiter policy apply {file}` puts a document in force; the \
+         service reads /etc/limiter/policy.yaml and /etc/default/limiter",
+    ),
+    answer(
+        "",
+        "apply check diff explain confirm revert save schema validate",
+        "the command is `limiter policy {word}{rest}`",
+    ),
+    answer(
+        "",
+        "rollback undo",
+        "`limiter policy revert` takes back a policy that waits to be confirmed",
+    ),
+    answer("", "live tail follow", "`limiter watch` shows rates and drops as they are"),
+    answer("", "dump export backup", "`limiter policy show` prints the policy as a document"),
+    answer("", "restore import", "`limiter policy apply {file}` puts a document in force"),
+    answer("", "daemon serve service", "`limiter agent -i {iface}` runs until it is stopped"),
+    answer("", "lookup find who", "`limiter get {address}` shows what is known of a source"),
+    answer(
+        "",
+        "-v --verbose -d --debug",
+        "`limiter --version` prints the version; `limiter status -j` has every number",
+    ),
+    answer(
+        "",
+        "IFACE",
+        "`limiter attach {word}` attaches it; `limiter status` shows what is attached",
+    ),
+    answer(
+        "",
+        "ADDRESS",
+        "`limiter get {word}` shows what is known of it; `limiter deny add {word}` drops it",
+    ),
+    // Words after a command with subcommands.
+    answer(
+        "allow|deny",
+        "ADDRESS",
+        "`limiter {command} add {word}` adds it; `limiter {command} del {word}` takes it off",
+    ),
+    answer("penalty", "ADDRESS", "`limiter penalty add {word} --for {time}` blocks it for {time}"),
+    answer(
+        "allow|deny",
+        "set insert append new create",
+        "`limiter {command} add {address}` adds it",
+    ),
+    answer(
+        "penalty",
+        "set insert append new create ban block",
+        "`limiter penalty add {address} --for {time}` blocks it for {time}",
+    ),
+    answer("allow|deny", "unban unblock undeny", "`limiter {command} del {address}` takes it off"),
+    answer("penalty", "unban unblock lift end", "`limiter penalty del {address}` ends its block"),
+    answer(
+        "limit",
+        "*",
+        "`limiter limit set {word} --rate {rate}` sets the limit {word}; `limiter limit list` lists the limits",
+    ),
+    answer(
+        "policy",
+        "edit set change",
+        "`limiter policy show > {file}`, edit that, then `limiter policy diff {file}` and `limiter policy apply \
+         {file} --confirm 60s`",
+    ),
+    answer(
+        "policy",
+        "reset flush clear rm del delete remove",
+        "`echo 'version: 1' | limiter policy apply -` puts an empty policy in force; `limiter limit del {name}` \
+         switches one limit off",
+    ),
+    answer(
+        "policy",
+        "rollback undo restore back",
+        "`limiter policy revert` takes back a policy that waits to be confirmed",
+    ),
+    answer(
+        "policy",
+        "FILE",
+        "`limiter policy check {word}` checks it; `limiter policy apply {word}` puts it in force",
+    ),
+    // Arguments.
+    answer("limit show|limit del", "<NAME>", "`limiter limit list` lists the limits"),
+    answer("attach", "--all -a", "`limiter attach '*'` attaches all Ethernet interfaces"),
+    answer(
+        "attach|detach|doctor",
+        "-i --interface --iface --dev -d",
+        "an interface is named without an option: `limiter {command} {iface}`",
+    ),
+    answer(
+        "attach",
+        "--dry-run -n --check",
+        "`limiter doctor {iface}` checks whether it would work; `limiter attach {iface} --monitor` counts and \
+         drops nothing",
+    ),
+    answer(
+        "attach",
+        "hw hardware offload offloaded xdpoffload",
+        "`--mode native` is the fastest: limiter runs in the driver, and not on the card itself",
+    ),
+    answer("attach", "dev", "an interface is named alone: `limiter attach {iface}`"),
+    answer("attach", "NUMBER", "a number is one word, such as `--pps 10000`"),
+    answer("attach|detach|doctor", "help", "`limiter {command} --help` explains the command"),
+    answer("attach", "<IFACE>...", "name an interface: `limiter attach {iface}`"),
+    answer(
+        "attach",
+        "<--policy",
+        "`--for` is about limits: `limiter attach {iface} --pps 10kpps --for {time}`",
+    ),
+    answer(
+        "attach",
+        "--pps",
+        "a burst needs a rate: `limiter attach {iface} --pps 10kpps --burst {burst}`",
+    ),
+    answer("detach", "all", "`limiter detach --all` detaches all interfaces"),
+    answer(
+        "detach",
+        "<IFACE>...",
+        "name an interface, such as `limiter detach {iface}`; `limiter detach --all` detaches all",
+    ),
+    answer(
+        "limit set",
+        "RATE <NAME> --rate",
+        "`limiter limit set {name} --rate {rate}` sets the rate of that limit",
+    ),
+    answer(
+        "limit set",
+        "--per",
+        "a rate has its time with it, such as `--rate 100/s` or `--rate 5/min`",
+    ),
+    answer("limit set", "drop deny block", "`--action enforce` drops what is over the limit"),
+    answer("limit set", "none nothing", "`--action off` neither drops nor counts"),
+    answer(
+        "limit set",
+        "ip ips address addr host client",
+        "`limiter limit set source --rate {rate}` limits each source address",
+    ),
+    answer(
+        "allow add|deny add",
+        "TIME for",
+        "a time has its option: `limiter {command} {address} --for {time}`",
+    ),
+    answer(
+        "penalty add",
+        "TIME for --for",
+        "say for how long: `limiter penalty add {address} --for {time}`; `limiter deny add {address}` drops it \
+         until it is deleted",
+    ),
+    answer(
+        "penalty add",
+        "forever permanent always infinite infinity",
+        "`limiter deny add {address}` drops it until it is deleted",
+    ),
+    answer(
+        "allow add|deny add|penalty add",
+        "until",
+        "an end has its option: `--until 2027-01-31`",
+    ),
+    answer(
+        "allow add|deny add|penalty add|allow del|deny del|penalty del",
+        "HOSTPORT",
+        "a list is about addresses; a limit of a policy is about ports: `match: {{ ports: 80 }}`",
+    ),
+    answer(
+        "allow add|deny add|penalty add",
+        "ASN COUNTRY",
+        "give its prefixes; a set of a policy reads them from a file: `sets: {{ name: {{ file: PATH }} }}`",
+    ),
+    answer(
+        "allow add|deny add|penalty add|allow del|deny del|penalty del|get|limit set",
+        "HOST",
+        "names are not looked up; give an address, as `getent ahosts {word}` prints it",
+    ),
+    answer(
+        "allow del|deny del|penalty del",
+        "--all all",
+        "`limiter {group} flush` removes all entries that were set at run time",
+    ),
+    answer(
+        "allow add|deny add|penalty add",
+        "OF_REASON",
+        "an option takes one word: put several in quotes, such as `--reason 'ssh brute force'`",
+    ),
+    answer(
+        "get|policy explain",
+        "IFACE",
+        "`limiter status` shows interfaces; `limiter {command} ADDRESS` asks about a source",
+    ),
+    answer(
+        "get",
+        "source syn connection",
+        "`limiter limit show {word}` shows the limit; `limiter get ADDRESS` asks about a source",
+    ),
+    answer("top", "0", "the least number is 1"),
+    answer("top", "NUMBER", "`limiter top -n {word}` lists so many"),
+    answer(
+        "top",
+        "--sort --order -s",
+        "the sources with the most drops come first; in `limiter watch` the key `s` sorts otherwise",
+    ),
+    answer(
+        "status|top|watch|metrics",
+        "IFACE",
+        "`limiter {command}` is about all attached interfaces",
+    ),
+    answer("status", "--watch -w", "`limiter watch` shows it as it changes"),
+    answer("status", "-v --verbose --all -a", "`limiter status -j` has every number"),
+    answer("watch", "-n", "`limiter watch --interval {time}` sets the time between two readings"),
+    answer("watch", "--top", "`limiter top -n {number}` lists so many sources"),
+    answer(
+        "agent",
+        "start run enable",
+        "`limiter agent -i {iface}` runs until it is stopped; `systemctl start limiter` starts the service",
+    ),
+    answer(
+        "agent",
+        "stop disable",
+        "`systemctl stop limiter` stops the service; interfaces stay attached",
+    ),
+    answer(
+        "agent",
+        "status",
+        "`systemctl status limiter` shows the service; `limiter status` what is attached",
+    ),
+    answer(
+        "agent",
+        "--port -p NUMBER LISTEN",
+        "`limiter agent --listen 127.0.0.1:{number}` serves metrics to this host; a proxy may serve others",
+    ),
+    answer(
+        "metrics",
+        "--port -p --listen",
+        "`limiter agent --listen 127.0.0.1:{number}` serves them; `limiter metrics` prints them once",
+    ),
+    answer("monitor", "status show get", "`limiter monitor` shows whether it is on"),
+    answer(
+        "test",
+        "ADDRESS --src --dst",
+        "`limiter test --src {address} --dst ADDRESS` asks about one packet; `limiter policy explain {address}` \
+         about all of the source",
+    ),
+    answer("test", "FILE", "`limiter test --pcap {word}` judges the packets of a file"),
+];

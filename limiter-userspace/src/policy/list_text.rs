@@ -1,0 +1,236 @@
+//! Lists of addresses as text, in the forms in which people and feeds write them.
+//!
+//! A line has any number of addresses, prefixes and ranges, between spaces or tabs. `#` and `;` begin a comment
+//! anywhere, and `//` does at the start of a line. A netmask follows its address after `/` or a space. Of a
+//! line with commas (CSV), the first column counts; the first line may name the columns.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Range,
+};
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+use super::units::{Fault, Quantity, ValueError, parse_addresses, parse_prefix, printable};
+use crate::error::Failure;
+
+/// Names of the only column of a list, which is no CSV otherwise.
+const COLUMNS: [&str; 8] =
+    ["address", "cidr", "ip", "ip_address", "network", "prefix", "src_ip", "subnet"];
+
+/// The bytes of UTF-8 with which some editors begin a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads a list line by line.
+#[derive(Debug, Default)]
+pub(super) struct ListText {
+    /// Whether a line with an entry, or with the names of columns, was read.
+    has_begun: bool,
+}
+
+/// An entry of a line that cannot be read.
+#[derive(Debug)]
+pub(super) struct BadEntry {
+    /// The bytes of the line that it has.
+    pub(super) at: Range<usize>,
+    /// What is wrong with it.
+    pub(super) error: ValueError,
+}
+
+impl BadEntry {
+    /// `part` was cut from `line`.
+    fn new(line: &str, part: &str, error: ValueError) -> Box<Self> {
+        let start = part.as_ptr().addr().saturating_sub(line.as_ptr().addr()).min(line.len());
+        Box::new(Self { at: start..(start + part.len()).min(line.len()), error })
+    }
+}
+
+/// A line of a list that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line} of the list{}: {cause}", others(*more))]
+pub struct BadLine {
+    /// The number of the first such line, from 1.
+    pub line: usize,
+    /// The number of other lines that cannot be read.
+    pub more: usize,
+    /// What is wrong with it.
+    pub cause: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+fn others(more: usize) -> String {
+    if more == 0 { String::new() } else { format!(", and {more} more") }
+}
+
+impl Failure for BadLine {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some(self.remedy.clone())
+    }
+}
+
+/// The text without the byte order mark that it may begin with.
+pub(super) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
+}
+
+/// Parses a whole list.
+///
+/// # Errors
+/// The first line that cannot be read.
+pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, BadLine> {
+    let (mut list, mut prefixes) = (ListText::default(), Vec::new());
+    let mut bad: Option<BadLine> = None;
+    for (number, line) in (1..).zip(without_mark(text).split(|&byte| byte == b'\n')) {
+        let read = match std::str::from_utf8(line) {
+            Ok(line) => list
+                .line(line, &mut prefixes)
+                .map_err(|bad| (bad.error.to_string(), bad.error.remedy())),
+            Err(_) => {
+                let line = printable(&String::from_utf8_lossy(line), 48);
+                Err((format!("{line} is not UTF-8"), "give the list as UTF-8 text".to_owned()))
+            }
+        };
+        match (read, &mut bad) {
+            (Ok(()), _) => {}
+            (Err(_), Some(bad)) => bad.more += 1,
+            (Err((cause, remedy)), bad) => {
+                *bad = Some(BadLine { line: number, more: 0, cause, remedy });
+            }
+        }
+    }
+    bad.map_or(Ok(prefixes), Err)
+}
+
+impl ListText {
+    /// Parses a line, and adds its prefixes to those of the lines before.
+    ///
+    /// # Errors
+    /// The first entry of the line that cannot be read; those before it were added.
+    pub(super) fn line(
+        &mut self,
+        line: &str,
+        prefixes: &mut Vec<IpNet>,
+    ) -> Result<(), Box<BadEntry>> {
+        let entry = line.split(['#', ';']).next().unwrap_or_default();
+        if entry.trim().is_empty() || entry.trim_start().starts_with("//") {
+            return Ok(());
+        }
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        let (column, next) = entry.split_once(',').map_or((entry, None), |(column, rest)| {
+            (column, Some(rest.split(',').next().unwrap_or_default()))
+        });
+        if is_first && names_columns(column, next.is_some()) {
+            return Ok(());
+        }
+        if next.is_some_and(|next| unquoted(next).parse::<IpAddr>().is_ok()) {
+            let value = unquoted(column).to_owned();
+            let fault = Fault::AddressAfter;
+            let error = ValueError { quantity: Quantity::Prefix, value, fault };
+            return Err(BadEntry::new(line, column.trim(), error));
+        }
+        // An empty column is no entry, and nothing that could be left out.
+        if column.trim().is_empty() {
+            let error = parse_prefix(column).map(drop);
+            return error.map_err(|error| BadEntry::new(line, column, error));
+        }
+        let mut words = column.split_whitespace().map(unquoted).peekable();
+        while let Some(word) = words.next() {
+            let (text, read) = if words.next_if_eq(&"-").is_some() {
+                let last = words.next().unwrap_or_default();
+                (word, parse_addresses(&format!("{word}-{last}")))
+            } else if let Some(mask) = words.next_if(|next| is_netmask(next)) {
+                (word, parse_prefix(&format!("{word}/{mask}")).map(|prefix| vec![prefix]))
+            } else {
+                (word, parse_addresses(word))
+            };
+            prefixes.extend(read.map_err(|error| BadEntry::new(line, text, error))?);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the first line of a list names its columns. `is_csv` says whether it has several.
+fn names_columns(column: &str, is_csv: bool) -> bool {
+    let name = unquoted(column);
+    let is_name = |byte: u8| byte.is_ascii_alphabetic() || b" _-".contains(&byte);
+    is_csv && !name.is_empty() && name.bytes().all(is_name)
+        || COLUMNS.contains(&&*name.to_ascii_lowercase())
+}
+
+/// Whether a word is a netmask, and no address of a host: those end before 240.0.0.0.
+fn is_netmask(word: &str) -> bool {
+    word.parse().is_ok_and(|mask: Ipv4Addr| mask.octets()[0] >= 240)
+}
+
+/// A word without spaces around it and without the quotes of CSV.
+fn unquoted(word: &str) -> &str {
+    word.trim().trim_matches(['"', '\''])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<String, String> {
+        let prefixes = parse_list(text.as_bytes()).map_err(|bad| bad.to_string())?;
+        Ok(prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn lists_are_read_as_people_have_them() {
+        for (text, prefixes) in [
+            ("", ""),
+            ("\u{feff}192.0.2.0/24\n", "192.0.2.0/24"),
+            ("\u{feff}# only a comment", ""),
+            ("; Spamhaus DROP List\n192.0.2.0/24 ; SBL1\n", "192.0.2.0/24"),
+            ("// x\n192.0.2.0/24 # y\n\n", "192.0.2.0/24"),
+            ("192.0.2.0/24\n198.51.100.0/24", "192.0.2.0/24 198.51.100.0/24"),
+            ("192.0.2.0/24\r\n198.51.100.7\r\n", "192.0.2.0/24 198.51.100.7/32"),
+            ("192.0.2.4-192.0.2.7\n192.0.2.8 - 192.0.2.9", "192.0.2.4/30 192.0.2.8/31"),
+            ("192.0.2.0/255.255.255.0\n", "192.0.2.0/24"),
+            ("192.0.2.0 255.255.255.0\n192.0.3.0\t255.255.255.0", "192.0.2.0/24 192.0.3.0/24"),
+            ("192.0.2.1 192.0.2.2\t2001:db8::1", "192.0.2.1/32 192.0.2.2/32 2001:db8::1/128"),
+            ("192.0.2.0/24,US\n198.51.100.0/24,DE,x", "192.0.2.0/24 198.51.100.0/24"),
+            ("ip,country\n192.0.2.7,US\n", "192.0.2.7/32"),
+            ("\"start ip\",\"n\"\n\"192.0.2.7\",\"1\"\n", "192.0.2.7/32"),
+            ("# feed\nCIDR\n192.0.2.0/24\n", "192.0.2.0/24"),
+            ("192.0.2.4-192.0.2.5,AS1", "192.0.2.4/31"),
+            ("::ffff:192.0.2.7", "192.0.2.7/32"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(prefixes), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_with_its_line() {
+        for (text, words) in [
+            ("192.0.2.1\nnobody\n", "line 2 of the list: prefix \"nobody\" is neither"),
+            (
+                "nobody\n192.0.2.1\nnone\n",
+                "line 1 of the list, and 1 more: prefix \"nobody\" is neither",
+            ),
+            ("192.0.2.7,US\nip,country\n", "line 2 of the list: prefix \"ip\" is neither"),
+            ("192.0.2.0,192.0.2.255,US", "has another address in the column after it"),
+            ("192.0.2.0,255.255.255.0", "has another address in the column after it"),
+            (",US", "prefix \"\" is empty"),
+            ("192.0.2.9 -", "prefix \"192.0.2.9-\" is neither"),
+            ("192.0.2.9 - 192.0.2.1", "ends before it begins"),
+            ("192.0.2.7 255.255.255.0", "has host bits set"),
+            ("192.0.2.0 24", "prefix \"24\" is neither"),
+            ("192.0.2.0\t192.0.2.255\t24", "prefix \"24\" is neither"),
+            ("fe80::1%eth0", "has a zone, which packets do not carry"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(words), "{text:?}: {told}");
+        }
+        let bad = parse_list(b"192.0.2.1\n\xff\n").unwrap_err();
+        assert_eq!(bad.to_string(), "line 2 of the list: \u{fffd} is not UTF-8");
+        assert_eq!((bad.exit_code(), bad.line), (2, 2));
+    }
+}

@@ -1,0 +1,290 @@
+//! Edits of many run-time entries at once.
+
+use std::collections::{HashMap, HashSet};
+
+use ipnet::IpNet;
+
+use super::{Entry, Layers, NEVER, Removed, RunTime};
+use crate::policy::{
+    error::PolicyError,
+    lists::List,
+    model::{Policy, Whom},
+};
+
+/// What became of a prefix that was to be added to a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It has a new entry.
+    New,
+    /// The entry that it had was replaced, by one that ends later or says something else.
+    Replaced,
+    /// The list has it already, at least until the same time.
+    Already,
+    /// It was not added: this layer allows the same prefix for ever.
+    Allowed,
+}
+
+impl RunTime {
+    /// Adds entries of one list. An entry never gets shorter by that: of two ends, the later one counts. An
+    /// entry without a set takes over that of a set, so that the set no longer removes it. Entries that have
+    /// ended at `now` (seconds of Unix time) are removed.
+    ///
+    /// # Errors
+    /// [`PolicyError::Value`] for a prefix with host bits, [`PolicyError::OverrideTooNarrow`] for one that is
+    /// narrower than a source. Nothing is changed on an error.
+    pub fn add(
+        &mut self,
+        policy: &Policy,
+        entries: Vec<Entry>,
+        now: u64,
+    ) -> Result<Vec<Added>, PolicyError> {
+        for entry in &entries {
+            policy.key_prefix.check_source(entry.prefix)?;
+        }
+        self.drop_over(now);
+        let allowed: HashSet<IpNet> = self
+            .list(List::Allow)
+            .filter(|it| it.until.is_none() && !it.exception)
+            .map(|it| it.prefix)
+            .collect();
+        let places = self.entries.iter().enumerate().map(|(at, it)| (it.place(), at));
+        let mut places: HashMap<_, _> = places.collect();
+        let added = entries.into_iter().map(|entry| {
+            if entry.list != List::Allow && allowed.contains(&entry.prefix) {
+                return Added::Allowed;
+            }
+            if let Some(before) =
+                places.get(&entry.place()).and_then(|at| self.entries.get_mut(*at))
+            {
+                return before.extend(entry);
+            }
+            places.insert(entry.place(), self.entries.len());
+            self.entries.push(entry);
+            Added::New
+        });
+        Ok(added.collect())
+    }
+
+    /// Has a list contain exactly these entries of a set, beside entries of other origin: removes those of the
+    /// set that are not among them, and adds the others. Returns also how many were removed.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn replace(
+        &mut self,
+        policy: &Policy,
+        (list, set): (List, &str),
+        entries: Vec<Entry>,
+        now: u64,
+    ) -> Result<(Vec<Added>, usize), PolicyError> {
+        let wanted: HashSet<IpNet> = entries.iter().map(|entry| entry.prefix).collect();
+        let before = self.clone();
+        self.drop_over(now);
+        let removed = self.remove_if(|it| {
+            it.list == list && it.set.as_deref() == Some(set) && !wanted.contains(&it.prefix)
+        });
+        match self.add(policy, entries, now) {
+            Ok(added) => Ok((added, removed)),
+            Err(error) => {
+                *self = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the entries of a list that belong to a set; returns how many.
+    pub fn flush_set(&mut self, list: List, set: &str) -> usize {
+        self.remove_if(|it| it.list == list && it.set.as_deref() == Some(set))
+    }
+
+    fn remove_if(&mut self, is_removed: impl Fn(&Entry) -> bool) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|entry| !is_removed(entry));
+        before - self.entries.len()
+    }
+}
+
+impl Entry {
+    /// Takes over what another entry with the same place has to say.
+    fn extend(&mut self, entry: Self) -> Added {
+        let end = |it: &Self| it.until.unwrap_or(NEVER);
+        let is_longer = end(&entry) > end(self);
+        // A set says itself until when it has its prefixes.
+        let is_shorter = end(&entry) < end(self) && self.set.is_some() && self.set == entry.set;
+        let is_taken_over = self.set.is_some() && entry.set.is_none();
+        let has_reason = end(&entry) == end(self)
+            && self.set == entry.set
+            && entry.reason.is_some()
+            && entry.reason != self.reason;
+        if !(is_longer || is_shorter || is_taken_over || has_reason) {
+            return Added::Already;
+        }
+        let until = if is_longer || is_shorter { entry.until } else { self.until };
+        let reason = entry.reason.clone().or_else(|| self.reason.take());
+        *self = Self { until, reason, ..entry };
+        Added::Replaced
+    }
+}
+
+impl Layers {
+    /// Takes prefixes off a list, as [`take_off`](Self::take_off) does with each. `entries` are exceptions to
+    /// add where the document lists a prefix. The results are in the order of the prefixes.
+    pub fn take_off_all(
+        &mut self,
+        entries: Vec<Entry>,
+        now: u64,
+    ) -> Vec<Result<Removed, PolicyError>> {
+        if entries.len() <= 1 || self.unsorted {
+            return entries.into_iter().map(|entry| self.take_off(entry, now)).collect();
+        }
+        self.run_time.drop_over(now);
+        let wanted: HashSet<_> = entries.iter().map(|it| (it.list, it.prefix, false)).collect();
+        let (removed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.run_time.entries)
+            .into_iter()
+            .partition(|it| wanted.contains(&it.place()));
+        self.run_time.entries = kept;
+        let mut removed: HashSet<_> = removed.iter().map(Entry::place).collect();
+        let documented: HashSet<(List, IpNet)> = List::ALL
+            .into_iter()
+            .flat_map(|list| {
+                let prefixes =
+                    self.policy.list(list).iter().flat_map(|it| self.policy.prefixes(&it.whom));
+                prefixes.map(move |prefix| (list, *prefix))
+            })
+            .collect();
+        let take_off = |entry: Entry| {
+            let (list, prefix) = (entry.list, entry.prefix);
+            if removed.remove(&(list, prefix, false)) {
+                return Ok(Removed::Entry);
+            }
+            if documented.contains(&(list, prefix)) {
+                return self.take_off(entry, now);
+            }
+            let whom = Whom::Prefix(prefix).to_string();
+            Err(PolicyError::NotListed { list: list.name(), whom, within: None })
+        };
+        entries.into_iter().map(take_off).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::model::Listed;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn entry(prefix: &str, until: Option<u64>) -> Entry {
+        let until = until.map(|time| NOW + time);
+        Entry { until, ..Entry::new(List::Deny, prefix.parse().unwrap()) }
+    }
+
+    fn of_set(prefix: &str, until: Option<u64>, set: &str) -> Entry {
+        Entry { set: Some(set.into()), ..entry(prefix, until) }
+    }
+
+    fn add(run_time: &mut RunTime, entry: Entry) -> Added {
+        run_time.add(&Policy::default(), vec![entry], NOW).unwrap()[0]
+    }
+
+    #[test]
+    fn an_entry_never_gets_shorter() {
+        let mut run_time = RunTime::default();
+        let mut put = |until, reason: Option<&str>| {
+            let reason = reason.map(Into::into);
+            let added = add(&mut run_time, Entry { reason, ..entry("192.0.2.1/32", until) });
+            let now = run_time.entries()[0].clone();
+            (added, now.until.map(|until| until - NOW), now.reason.map(|it| it.to_string()))
+        };
+        assert_eq!(put(Some(90), None), (Added::New, Some(90), None));
+        assert_eq!(put(Some(89), Some("why")), (Added::Already, Some(90), None));
+        assert_eq!(put(Some(90), None), (Added::Already, Some(90), None));
+        let why = Some("why".to_owned());
+        assert_eq!(put(Some(90), Some("why")), (Added::Replaced, Some(90), why.clone()));
+        assert_eq!(put(Some(91), None), (Added::Replaced, Some(91), why.clone()));
+        assert_eq!(put(None, None), (Added::Replaced, None, why.clone()));
+        assert_eq!(put(Some(1000), Some("other")), (Added::Already, None, why));
+    }
+
+    #[test]
+    fn several_are_added_at_once_or_none() {
+        let mut run_time = RunTime::default();
+        add(&mut run_time, entry("192.0.2.2/32", None));
+        add(&mut run_time, Entry { list: List::Allow, ..entry("192.0.2.3/32", None) });
+        let many = ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.1/32", "192.0.2.3/32"];
+        let added = run_time.add(&Policy::default(), many.map(|it| entry(it, None)).into(), NOW);
+        assert_eq!(added.unwrap(), [Added::New, Added::Already, Added::Already, Added::Allowed]);
+        assert_eq!(run_time.entries().len(), 3);
+        let before = run_time.clone();
+        for narrow in ["2001:db8::1/128", "192.0.2.1/24"] {
+            let wrong = vec![entry("192.0.2.7/32", None), entry(narrow, None)];
+            run_time.add(&Policy::default(), wrong.clone(), NOW).unwrap_err();
+            let set = (List::Deny, "feed");
+            run_time.replace(&Policy::default(), set, wrong, NOW).unwrap_err();
+            assert_eq!(run_time, before);
+        }
+    }
+
+    #[test]
+    fn a_set_is_replaced_as_a_whole_and_nothing_else_with_it() {
+        let mut run_time = RunTime::default();
+        add(&mut run_time, entry("192.0.2.1/32", None));
+        add(&mut run_time, of_set("192.0.2.2/32", None, "other"));
+        let replace = |run_time: &mut RunTime, prefixes: &[&str], until| {
+            let entries = prefixes.iter().map(|it| of_set(it, until, "feed")).collect();
+            let set = (List::Deny, "feed");
+            run_time.replace(&Policy::default(), set, entries, NOW).unwrap()
+        };
+        let (added, removed) = replace(
+            &mut run_time,
+            &["192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.4/32"],
+            None,
+        );
+        assert_eq!(added, [Added::Already, Added::Already, Added::New, Added::New]);
+        assert_eq!(removed, 0);
+        // A ban by hand is kept when the set no longer has it.
+        assert_eq!(add(&mut run_time, entry("192.0.2.4/32", Some(9))), Added::Replaced);
+        assert_eq!(run_time.get(List::Deny, "192.0.2.4/32".parse().unwrap()).unwrap().until, None);
+        let (added, removed) = replace(&mut run_time, &["192.0.2.3/32", "192.0.2.5/32"], Some(60));
+        assert_eq!((added, removed), (vec![Added::Replaced, Added::New], 0));
+        let (_, removed) = replace(&mut run_time, &["192.0.2.5/32"], Some(60));
+        assert_eq!(removed, 1);
+        let left: Vec<_> = run_time
+            .entries()
+            .iter()
+            .map(|it| (it.prefix.addr().to_string(), it.set.as_ref().map(ToString::to_string)))
+            .collect();
+        let set = |name: &str| Some(name.to_owned());
+        assert_eq!(
+            left,
+            [
+                ("192.0.2.1".to_owned(), None),
+                ("192.0.2.2".to_owned(), set("other")),
+                ("192.0.2.4".to_owned(), None),
+                ("192.0.2.5".to_owned(), set("feed")),
+            ]
+        );
+        assert_eq!(run_time.flush_set(List::Allow, "feed"), 0);
+        assert_eq!(run_time.flush_set(List::Deny, "feed"), 1);
+    }
+
+    #[test]
+    fn several_are_taken_off_as_one_by_one() {
+        let whom = Whom::Prefix("192.0.2.3/32".parse().unwrap());
+        let deny = vec![Listed { whom, until: None }];
+        let policy = Policy { deny, ..Policy::default() };
+        let mut layers = Layers { policy, ..Layers::default() };
+        for prefix in ["192.0.2.1/32", "192.0.2.2/32"] {
+            add(&mut layers.run_time, entry(prefix, None));
+        }
+        let off = ["192.0.2.1/32", "192.0.2.3/32", "192.0.2.9/32", "192.0.2.1/32"];
+        let off: Vec<Entry> = off.map(|it| entry(it, None)).into();
+        let mut one_by_one = layers.clone();
+        let expected: Vec<_> =
+            off.iter().map(|it| one_by_one.take_off(it.clone(), NOW).ok()).collect();
+        let taken: Vec<_> = layers.take_off_all(off, NOW).into_iter().map(Result::ok).collect();
+        assert_eq!(taken, [Some(Removed::Entry), Some(Removed::Excepted), None, None]);
+        assert_eq!(taken, expected);
+        assert_eq!(layers, one_by_one);
+    }
+}
