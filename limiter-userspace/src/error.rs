@@ -527,7 +527,8 @@ impl Error {
                  changes nothing that is in force; `limiter monitor on` needs no lock"
             ),
             Self::Memory { .. } => {
-                "give smaller --sources, --buckets or --overrides, or free some memory"
+                "give smaller --sources, --buckets or --overrides; or free some memory, or raise the limit of the control \
+                 group (`limiter doctor` tells both)"
                     .to_owned()
             }
             Self::Module(error) | Self::Impossible { error, .. } => return error.remedy(),

@@ -14,6 +14,7 @@ mod fail2ban;
 mod inquiry;
 mod interfaces;
 mod json;
+mod limit_add;
 mod lists;
 mod locks;
 mod metrics;

@@ -11,6 +11,7 @@ mod control;
 mod cpus;
 mod define;
 mod differential;
+mod drops;
 mod exact;
 mod fragments;
 mod frames;

@@ -21,7 +21,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 27;
+pub const LAYOUT_VERSION: u32 = 28;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -251,7 +251,7 @@ const _: () = {
     );
     assert!(size_of::<LimitTally>() == 64 && size_of::<TableStats>() == 32);
     assert!(size_of::<SlotCounters>() == 16 * DECIDED);
-    assert!(DECIDED == 16 && crate::policy::matching::offset::COUNT == 131_913);
+    assert!(DECIDED == 16 && crate::policy::matching::offset::COUNT == 197_451);
     assert!(crate::memory::fragment::WORDS == 16_384);
     assert!(size_of::<Interface>() == 32 && size_of::<crate::abi::build::Build>() == 16);
     assert!(handshake::WAYS * handshake::SETS_PER_BUCKET_SET as usize == WAYS);

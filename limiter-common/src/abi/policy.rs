@@ -119,8 +119,11 @@ pub struct Settings {
     pub tallies: [u32; INLINE],
     /// The first profile, which most sources have, so that it need not be looked up.
     pub default_profile: Profile,
+    /// The limits that drop all that they are about, as bits, but for those with a penalty: they are asked before all
+    /// others, and have no state.
+    pub drops: u64,
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 14]; 5],
+    pub reserved: [[u64; 23]; 3],
 }
 
 impl Settings {

@@ -58,6 +58,17 @@ impl Gcra {
         strict: 0,
         precise: 0,
     };
+    /// The bucket that admits nothing: one packet takes all of its depth, and it has to have room for the whole packet.
+    pub const CLOSED: Self = Self {
+        interval: Self::MAX_DEPTH,
+        depth: Self::MAX_DEPTH,
+        dearest: Self::MAX_DEPTH,
+        near: 0,
+        shift: 0,
+        fraction: 0,
+        strict: 1,
+        precise: 0,
+    };
     /// Binary digits of which no depth has more, see [`will_do`](Self::will_do).
     pub const PRECISE: u16 = 60;
     /// The largest shift.
@@ -306,5 +317,25 @@ impl Scale {
     #[inline(always)]
     pub const fn shift(self) -> u64 {
         self.0 & ((1 << Self::SHIFT_BITS) - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_bucket_admits_nothing_and_never_owes() {
+        let (closed, now) = (Gcra::CLOSED, 1_000_000_000);
+        let fresh = closed.fresh(now);
+        for time in [Time::exact(now), Time { now, tick: 10_000_000 }] {
+            assert!(closed.will_do(time), "no clock is read for it");
+            assert_eq!(closed.conform(fresh, time, 1), None);
+            assert_eq!(closed.pass_far(fresh, time, 1), None);
+            assert_eq!(closed.leased(fresh, time, 16), None);
+        }
+        assert_eq!(closed.decide(fresh, now, 1), Decision::Exceed);
+        assert_eq!((closed.wait(fresh, now, 1), closed.left(0)), (u64::MAX, 0));
+        assert_eq!((closed.lease(1), closed.untracked()), (0, 0));
     }
 }

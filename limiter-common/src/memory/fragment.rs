@@ -95,7 +95,7 @@ impl Said {
     const ALL: u64 = (1 << Self::BITS) - 1;
     const TCP: u64 = 1 << 40;
     const FLAGS: u32 = 32;
-    /// Nothing is asked about it but by connection.
+    /// Mostly, nothing is asked about it but by connection.
     const SOURCE_PORT: u64 = 0xffff_0000;
     /// It is malformed: perhaps its transport header goes on in another fragment.
     const NOTHING: Self = Self((UNKNOWN_PROTOCOL as u64) << Self::FLAGS);
@@ -116,9 +116,11 @@ impl Said {
         }
     }
 
+    /// Whether it says something else than `other`. The source port counts where a limit asks for it.
     #[inline(always)]
-    const fn contradicts(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !Self::SOURCE_PORT != 0
+    const fn contradicts(self, other: Self, by_source_port: bool) -> bool {
+        let ignored = if by_source_port { 0 } else { Self::SOURCE_PORT };
+        (self.0 ^ other.0) & !ignored != 0
     }
 
     /// Gives a later fragment what is said.
@@ -146,8 +148,15 @@ impl Said {
 /// Notes what a first fragment says, or gives a later one what its first said. `word` is the one at the
 /// [`place`](Datagram::place) of the datagram, and `now` the monotonic time in nanoseconds. Returns whether a first
 /// fragment contradicts one that was noted: it is to be dropped as [`Overlap`](crate::packet::reason::Reason::Overlap).
+/// `by_source_port` says that a limit asks for source ports, so that another one is a contradiction.
 #[inline(always)]
-pub fn follow(packet: &mut Packet, datagram: Datagram, word: &impl Word, now: u64) -> bool {
+pub fn follow(
+    packet: &mut Packet,
+    datagram: Datagram,
+    word: &impl Word,
+    now: u64,
+    by_source_port: bool,
+) -> bool {
     let window = now / WINDOW;
     if packet.is_later() {
         match datagram.said(word.load(), window, FOLLOWED) {
@@ -162,7 +171,7 @@ pub fn follow(packet: &mut Packet, datagram: Datagram, word: &impl Word, now: u6
     for _ in 0..TRIES {
         let seen = word.load();
         if let Some(before) = datagram.said(seen, window, BINDING)
-            && said.contradicts(before)
+            && said.contradicts(before, by_source_port)
         {
             return true;
         }
@@ -220,7 +229,7 @@ mod tests {
 
     fn sees(word: &Cell<u64>, mut packet: Packet, now: u64) -> Result<Packet, Reason> {
         let datagram = Datagram::of(&packet, SEED);
-        let contradicts = follow(&mut packet, datagram, word, now);
+        let contradicts = follow(&mut packet, datagram, word, now, false);
         if contradicts { Err(Reason::Overlap) } else { Ok(packet) }
     }
 
@@ -303,6 +312,21 @@ mod tests {
     }
 
     #[test]
+    fn another_source_port_is_a_contradiction_where_a_limit_asks_for_it() {
+        let ports = Ports { source: 6_000, destination: 53 };
+        let (one, other) = (first(UDP, 53), Packet { ports, ..first(UDP, 53) });
+        for by_source_port in [false, true] {
+            let word = Cell::new(0);
+            let contradicts = |mut packet: Packet| {
+                let datagram = Datagram::of(&packet, SEED);
+                follow(&mut packet, datagram, &word, NOW, by_source_port)
+            };
+            assert!(!contradicts(one) && !contradicts(one));
+            assert_eq!(contradicts(other), by_source_port);
+        }
+    }
+
+    #[test]
     fn a_first_one_passes_where_other_cpus_write_the_word_each_time() {
         struct Racing(Cell<u64>);
         impl Word for Racing {
@@ -319,6 +343,6 @@ mod tests {
         let mut packet = first(UDP, 53);
         let datagram = Datagram::of(&packet, SEED);
         let racing = Racing(Cell::new(0));
-        assert!(!follow(&mut packet, datagram, &racing, NOW));
+        assert!(!follow(&mut packet, datagram, &racing, NOW, false));
     }
 }

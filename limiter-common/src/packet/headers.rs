@@ -87,6 +87,12 @@ impl Packet {
         if self.transport.has_ports() { Some(self.ports.destination) } else { None }
     }
 
+    /// The source port, likewise.
+    #[inline(always)]
+    pub const fn source_port(&self) -> Option<u16> {
+        if self.transport.has_ports() { Some(self.ports.source) } else { None }
+    }
+
     /// Whether it could have ports that could not be read.
     #[inline(always)]
     pub const fn may_have_ports(&self) -> bool {

@@ -28,6 +28,8 @@ pub mod match_field {
     pub const LENGTH: u32 = 64;
     /// The destination address, which has a table of its own.
     pub const DESTINATION: u32 = 128;
+    /// The source port.
+    pub const SOURCE_PORT: u32 = 256;
 }
 
 /// Where the sets of a property begin, and what they are of.
@@ -61,8 +63,14 @@ pub mod offset {
     pub const PORT_UNKNOWN: u32 = PORT_NONE + 1;
     /// By bytes from the Ethernet header on; the last is for all that are longer.
     pub const LENGTH: u32 = PORT_UNKNOWN + 1;
+    /// By source port; behind them what has none.
+    pub const SOURCE_PORT: u32 = LENGTH + 65_536;
+    /// What has no ports.
+    pub const SOURCE_PORT_NONE: u32 = SOURCE_PORT + 65_536;
+    /// What could have any port.
+    pub const SOURCE_PORT_UNKNOWN: u32 = SOURCE_PORT_NONE + 1;
     /// Number of sets.
-    pub const COUNT: u32 = LENGTH + 65_536;
+    pub const COUNT: u32 = SOURCE_PORT_UNKNOWN + 1;
 }
 
 /// The sets that a packet is looked up in.
@@ -87,8 +95,11 @@ pub fn classify(
     match_fields: u32,
     sets: &impl Sets,
 ) -> u64 {
-    const HEADERS: u32 =
-        match_field::PROTOCOL | match_field::FLAGS | match_field::ICMP | match_field::FRAGMENT;
+    const HEADERS: u32 = match_field::PROTOCOL
+        | match_field::FLAGS
+        | match_field::ICMP
+        | match_field::FRAGMENT
+        | match_field::SOURCE_PORT;
     let mut limits = u64::MAX;
     if match_fields & match_field::PORT != 0 {
         limits &= sets.at(match packet.port() {
@@ -109,7 +120,7 @@ pub fn classify(
         limits &= sets.at(offset::INTERFACE + slot());
     }
     if match_fields & match_field::LENGTH != 0 {
-        let most = offset::COUNT - offset::LENGTH - 1;
+        let most = offset::SOURCE_PORT - offset::LENGTH - 1;
         let bytes = bytes();
         let length = if bytes < most as u64 { bytes as u32 } else { most };
         limits &= sets.at(offset::LENGTH + length);
@@ -135,6 +146,13 @@ fn by_headers(packet: &Packet, match_fields: u32, sets: &impl Sets) -> u64 {
             Some(kind) => offset::ICMP + kind as u32,
             None if packet.may_have_type() => offset::ICMP_UNKNOWN,
             None => offset::ICMP_NONE,
+        });
+    }
+    if match_fields & match_field::SOURCE_PORT != 0 {
+        limits &= sets.at(match packet.source_port() {
+            Some(port) => offset::SOURCE_PORT + port as u32,
+            None if packet.may_have_ports() => offset::SOURCE_PORT_UNKNOWN,
+            None => offset::SOURCE_PORT_NONE,
         });
     }
     if match_fields & match_field::FRAGMENT != 0 {

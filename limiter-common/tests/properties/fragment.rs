@@ -107,7 +107,7 @@ proptest! {
             let datagram = Datagram::of(&packet, seed);
             let place = datagram.place();
             prop_assert!(place < WORDS);
-            let overlaps = follow(&mut packet, datagram, &words[place as usize], now);
+            let overlaps = follow(&mut packet, datagram, &words[place as usize], now, false);
             let known = model.get(&place).filter(|noted| noted.name == part.name());
             if part.first.is_none() {
                 prop_assert!(!overlaps);
@@ -139,7 +139,7 @@ proptest! {
         let part = Part { first: None, ..part };
         let mut packet = part.packet();
         let datagram = Datagram::of(&packet, Seed([5, 6, 7, 8]));
-        prop_assert!(!follow(&mut packet, datagram, &Cell::new(word), now));
+        prop_assert!(!follow(&mut packet, datagram, &Cell::new(word), now, false));
         prop_assert_eq!(packet.port(), None);
     }
 }

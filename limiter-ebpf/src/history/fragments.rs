@@ -1,6 +1,9 @@
 //! What the first fragments of datagrams said, for the later ones.
 
-use limiter_common::memory::fragment::{Datagram, follow};
+use limiter_common::{
+    memory::fragment::{Datagram, follow},
+    policy::matching::match_field,
+};
 
 use crate::{
     kernel::{atomics::MapWord, clock, maps::FRAGMENTS, scratch::PacketScratch},
@@ -19,5 +22,6 @@ pub(crate) extern "C" fn follow_fragment(epoch: u32) -> u32 {
     let Some(word) = FRAGMENTS.get_ptr_mut(datagram.place()) else { return 0 };
     // SAFETY: a map value that was just looked up; an aligned word.
     let word = unsafe { MapWord::new(word) };
-    follow(&mut scratch.packet, datagram, &word, clock::now()).into()
+    let by_source_port = settings.match_fields & match_field::SOURCE_PORT != 0;
+    follow(&mut scratch.packet, datagram, &word, clock::now(), by_source_port).into()
 }

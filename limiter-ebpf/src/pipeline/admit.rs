@@ -29,7 +29,7 @@ use crate::{
         cache,
         headers::read_all,
         lease,
-        lists::by_lists,
+        lists::{by_lists, drop_by_limit},
         probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
     },
     policy::{active::ActivePolicy, verdict::Verdict},
@@ -88,6 +88,11 @@ pub(super) fn admit(
     if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
         if scratch.reread().monitors() {
             return Verdict::OPEN;
+        }
+        if entry.profile.listed == 0 && !entry.has_offended() && applies & settings.drops != 0 {
+            let verdict = drop_by_limit(scratch.reread(), policy.epoch, applies & settings.drops);
+            entry.account(true, scratch.reread().bytes);
+            return verdict;
         }
         return by_lists(&entry, scratch.reread().bytes).unwrap_or(Verdict::OPEN);
     }

@@ -16,7 +16,7 @@ use crate::{
         keyed::{self, count_keyed, refund_keyed},
         near::count_near,
     },
-    pipeline::{classify::classify_again, lease},
+    pipeline::{classify::classify_again, lease, lists::drop_by_limit},
     policy::{active::ActivePolicy, verdict::Verdict},
     table::entry::SourceEntry,
 };
@@ -93,6 +93,10 @@ fn decide(
     }
     if applies == 0 {
         return Verdict(scratch.conform);
+    }
+    let drops = applies & settings.drops;
+    if drops != 0 {
+        return drop_by_limit(scratch, entry.binding.epoch(), drops);
     }
 
     if applies & settings.keyed != 0 {

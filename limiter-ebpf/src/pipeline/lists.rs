@@ -1,6 +1,11 @@
-//! What the lists say of a source, where it takes no clock to tell.
+//! What is dropped or passes whatever its limits have left: by the lists, and by limits that drop everything.
 
-use crate::{policy::verdict::Verdict, table::entry::SourceEntry};
+use limiter_common::packet::reason::Reason;
+
+use crate::{
+    kernel::scratch::PacketScratch, limits::keyed::count_keyed, policy::verdict::Verdict,
+    table::entry::SourceEntry,
+};
 
 /// Decides about a packet of so many bytes by what the lists say of its source, if they name it and it takes no clock
 /// to tell.
@@ -12,4 +17,14 @@ pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
     let verdict = Verdict::new(entry.profile.listing_for_ever()?);
     entry.account(verdict.drops(), bytes);
     Some(verdict)
+}
+
+/// Drops the packet under an epoch, and counts it under the first of these limits, which
+/// [drop](limiter_common::abi::policy::Settings::drops) all that they are about.
+#[inline(always)]
+pub(crate) fn drop_by_limit(scratch: &PacketScratch, epoch: u32, drops: u64) -> Verdict {
+    let first = drops & drops.wrapping_neg();
+    let monitored = first & scratch.monitored();
+    count_keyed(epoch, 0, first ^ monitored, monitored);
+    Verdict::new(Reason::Exceed)
 }

@@ -31,6 +31,7 @@ use crate::{
         inline, keyed,
         near::count_near,
     },
+    pipeline::lists::drop_by_limit,
     policy::{active::ActivePolicy, profile, verdict::Verdict},
     table::set::{HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
 };
@@ -149,10 +150,22 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     if profile.listed != 0 {
         let reason = profile.listing_for_ever().or_else(|| profile.listing(clock::now()));
         if let Some(reason) = reason {
-            return decide_listed(scratch, policy, Verdict::new(reason));
+            return if does_without_entry(scratch) {
+                Some(monitored(policy, Verdict::new(reason)))
+            } else {
+                None
+            };
         }
     }
     let applies = profile.limits & scratch.applicable & !by_key;
+    let drops = applies & settings.drops;
+    if drops != 0 {
+        return if does_without_entry(scratch) {
+            Some(monitored(policy, drop_by_limit(scratch, epoch, drops)))
+        } else {
+            None
+        };
+    }
     let special = applies & !settings.newcomers;
     // Without profiles of prefixes, that was found out before the call.
     if settings.flags & flag::PREFIXES != 0
@@ -262,18 +275,17 @@ fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) 
     });
 }
 
-/// Decides about a packet of a source that the lists name, mostly without an entry: it owes nothing, and who is noted
-/// to owe does not make room for it.
+/// Whether a packet that lists or a limit decide about does without an entry, as most do: its source owes nothing, and who is
+/// noted to owe does not make room for it.
 #[inline(always)]
-fn decide_listed(
-    scratch: &PacketScratch,
-    policy: &ActivePolicy,
-    verdict: Verdict,
-) -> Option<Verdict> {
-    if !is_spared() && debts_of_set(scratch.place.set, clock::now()) == HAS_IDLE {
-        return None;
-    }
-    Some(if policy.monitors() == 0 { verdict } else { verdict.monitored() })
+fn does_without_entry(scratch: &PacketScratch) -> bool {
+    is_spared() || debts_of_set(scratch.place.set, clock::now()) != HAS_IDLE
+}
+
+/// The verdict under a policy.
+#[inline(always)]
+fn monitored(policy: &ActivePolicy, verdict: Verdict) -> Verdict {
+    if policy.monitors() == 0 { verdict } else { verdict.monitored() }
 }
 
 /// Whether no entry is to be taken for a first packet that could do without one. The others take one, so

@@ -309,10 +309,10 @@ impl Reconciler {
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {
-                Instance::open_or_create(&self.pins, &Sizes::default(), policy, Some(*origin))
+                Instance::open_or_create(&self.pins, &Sizes::for_host(), policy, Some(*origin))
             }
             (None, None) => {
-                Instance::open_or_create(&self.pins, &Sizes::default(), &Policy::default(), None)
+                Instance::open_or_create(&self.pins, &Sizes::for_host(), &Policy::default(), None)
             }
             (None, Some(document)) => Instance::open_to_attach(&self.pins).and_then(|running| {
                 running.ok_or_else(|| Error::NoPolicy {

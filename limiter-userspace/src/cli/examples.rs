@@ -22,6 +22,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "limiter attach eth0",
             "limiter attach eth0 eth1 --pps 10kpps --syn 100/s --for 5m",
+            "limiter attach eth0 --preset web --monitor",
             "limiter attach eth0 --policy /etc/limiter/policy.yaml --monitor",
             "limiter attach eth0 --replace",
         ],
@@ -35,6 +36,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "limiter limit set source --rate 10kpps --burst 20k",
             "limiter limit set source --src 203.0.113.0/24 --rate 5/min",
+        ],
+    ),
+    (
+        "limit add",
+        &[
+            "limiter limit add ssh --match tcp:ssh --rate 5/min",
+            "limiter limit add web --match tcp:80,443 --rate 2kpps --burst 4k --action monitor",
+            "limiter limit add dns --match udp:53 --count bytes --rate 2Mbit/s --per source/24",
+            "limiter limit add connections --match tcp:443 --open 50",
         ],
     ),
     ("limit del", &["limiter limit del syn", "limiter limit del source --src 203.0.113.0/24"]),
@@ -59,6 +69,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy revert", &["limiter policy revert"]),
     ("policy show", &["limiter policy show"]),
     ("policy explain", &["limiter policy explain 192.0.2.9:22/tcp --flags syn"]),
+    ("policy example", &["limiter policy example", "limiter policy example web"]),
     ("policy schema", &["limiter policy schema"]),
     ("policy save", &["limiter policy save", "limiter policy save --systemd"]),
     ("monitor", &["limiter monitor on", "limiter monitor off"]),

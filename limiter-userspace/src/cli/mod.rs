@@ -17,6 +17,7 @@ mod manual;
 mod metrics;
 mod monitor;
 mod policy;
+mod preset;
 mod progress;
 mod statistics;
 mod stderr;

@@ -25,6 +25,7 @@ pub mod lock;
 pub(crate) mod lookup;
 pub mod main_program;
 pub mod maps;
+pub mod memory;
 #[cfg(feature = "datapath-log")]
 pub mod messages;
 pub mod mode;

@@ -8,6 +8,7 @@ use limiter_common::abi::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::memory;
 use crate::error::{Error, Result};
 
 /// Entries of the maps whose size is the operator's choice, made when the first interface is
@@ -34,6 +35,49 @@ impl Default for Sizes {
 }
 
 impl Sizes {
+    /// What an instance has room for unless it is asked for something else: the usual sizes, or less where those would take
+    /// more than a 32nd of the memory of this machine, or of the control groups of this process.
+    pub fn for_host() -> Self {
+        memory::total().map_or_else(Self::default, |memory| Self::for_memory(memory, cpus()))
+    }
+
+    /// The largest of the usual sizes whose maps take at most a 32nd of so many bytes, with the number of sources a power of
+    /// two; the least that can be asked for if none does.
+    fn for_memory(memory: u64, cpus: u32) -> Self {
+        let [least, ..] = Self::least(cpus);
+        let mut sources = Self::default().sources;
+        while sources / 2 >= least && Self::for_cpus(sources, cpus).bytes(cpus) > memory / 32 {
+            sources /= 2;
+        }
+        Self::for_cpus(sources, cpus)
+    }
+
+    /// About how many bytes the maps of these sizes take, those that only some policies need included: the entries of
+    /// section 3 of ARCHITECTURE.md.
+    fn bytes(&self, cpus: u32) -> u64 {
+        /// Sets, debts, and the untracked allowance of a set, for each entry.
+        const SET: u64 = (64 + 64 + 8) / WAYS as u64;
+        /// What does not go by the sizes, and what each CPU has.
+        const FIXED: u64 = 5 << 20;
+        const CPU: u64 = 160 << 10;
+        let [sources, buckets, wide_states, overrides, cpus] =
+            [self.sources, self.buckets, self.wide_states, self.overrides, cpus].map(u64::from);
+        let offences = buckets * 2 * 64;
+        let wide = wide_states * (1024 + 64 + 16 + SET + 4 * 44);
+        sources * (256 + SET)
+            + buckets * (64 + 16 + 16 + SET)
+            + offences
+            + wide
+            + overrides * 2 * (128 + 64)
+            + FIXED
+            + cpus * CPU
+    }
+
+    /// About how many bytes the maps take on this machine.
+    pub fn bytes_here(&self) -> u64 {
+        self.bytes(cpus())
+    }
+
     /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 16,
     /// a wide state for 128. No size is less than can be asked for on this machine.
     pub fn for_sources(sources: u32) -> Self {
@@ -135,6 +179,31 @@ mod tests {
                 Sizes::for_cpus(sources.max(least), cpus).check_for(cpus).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn the_usual_sizes_take_a_32nd_of_the_memory_at_most() {
+        const MIB: u64 = 1 << 20;
+        for (memory, cpus, sources) in [
+            (64 << 30, 64, 1 << 20),
+            (16 << 30, 8, 1 << 20),
+            (8 << 30, 4, 1 << 19),
+            (4 << 30, 2, 1 << 18),
+            (1 << 30, 1, 1 << 16),
+            (512 * MIB, 1, 1 << 14),
+            (300 * MIB, 2, 1 << 12),
+            // What a kernel needs in any case.
+            (64 * MIB, 1, 1 << 10),
+            (0, 1, 1 << 10),
+            (0, 256, 1 << 17),
+        ] {
+            let sizes = Sizes::for_memory(memory, cpus);
+            assert_eq!(sizes.sources, sources, "{} MiB, {cpus} CPUs", memory / MIB);
+            sizes.check_for(cpus).unwrap();
+            let [least, ..] = Sizes::least(cpus);
+            assert!(sizes.bytes(cpus) <= memory / 32 || sources == least);
+        }
+        assert_eq!(Sizes::for_memory(u64::MAX, 4), Sizes::for_cpus(1 << 20, 4));
     }
 
     #[test]

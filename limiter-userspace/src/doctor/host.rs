@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -11,11 +11,11 @@ use aya::programs::ProgramInfo;
 use super::finding::{Finding, Verdict};
 use crate::{
     datapath::{
-        bpffs::Pins, exchange::is_left, instance::Attached, main_program, maps::Maps, privilege,
-        program::Program,
+        bpffs::Pins, exchange::is_left, instance::Attached, main_program, maps::Maps, memory,
+        privilege, program::Program, sizes::Sizes,
     },
     error::{Error, Result},
-    output::number::{grouped, memory, wait},
+    output::number::{grouped, memory as size, wait},
     policy::{caveats::asking_for_proof, units::printable},
 };
 
@@ -30,9 +30,6 @@ const FORWARDING: [&str; 2] =
 /// Names of checks that look at the maps.
 const PENALTIES: &str = "penalties";
 const TICKS: &str = "ticks";
-
-/// Memory that is enough for an instance of the default size, 402 MiB, and something beside it, in bytes.
-const ENOUGH: u64 = 512 << 20;
 
 /// Checks the host, given what the instance is attached to.
 pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding> {
@@ -242,95 +239,30 @@ fn clock() -> Option<Finding> {
     })
 }
 
-/// Memory that maps can be made of: what the host has, and what this control group may take.
+/// Memory that maps can be made of: what the host has, and what its control groups leave this process.
 fn room() -> Option<Finding> {
-    let available = read("/proc/meminfo")?.lines().find_map(|line| {
-        let kibibytes = line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?;
-        kibibytes.parse::<u64>().ok()?.checked_mul(1024)
-    })?;
-    let groups = read("/proc/self/cgroup").unwrap_or_default();
-    let limit = control_groups(&groups).iter().filter_map(|group| least_of(group)).min();
-    // Without a limit, version 1 has a number that is larger than any memory.
-    let found = match limit.filter(|limit| *limit < available) {
+    let (available, limit) = (memory::available()?, memory::left());
+    let found = match limit {
         Some(limit) => {
-            format!("{} available, {} left to this control group", memory(available), memory(limit))
+            format!("{} available, {} left to this control group", size(available), size(limit))
         }
-        None => format!("{} available", memory(available)),
+        None => format!("{} available", size(available)),
     };
+    let sources = Sizes::for_host().sources;
+    let found =
+        format!("{found}; `limiter attach` makes room for {} sources", grouped(sources.into()));
     let least = limit.map_or(available, |limit| limit.min(available));
-    Some(if least >= ENOUGH {
+    Some(if least >= Sizes::for_host().bytes_here() {
         Finding::ok("memory", found)
     } else {
         Finding::new("memory", Verdict::Warn, found).with_remedy(
-            "make a smaller instance, by --sources, --buckets, --wide-states and --overrides of `limiter attach`",
+            "free some memory, raise the limit of the control group, or make a smaller instance, by --sources of \
+             `limiter attach`",
         )
     })
-}
-
-/// The directories of the control groups of this process that limit memory, of both versions.
-fn control_groups(groups: &str) -> Vec<PathBuf> {
-    let of = |line: &str| {
-        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
-        let root = match controllers {
-            "" => Path::new("/sys/fs/cgroup"),
-            some if some.split(',').any(|it| it == "memory") => Path::new("/sys/fs/cgroup/memory"),
-            _ => return None,
-        };
-        Some(root.join(group.trim_start_matches('/')))
-    };
-    groups.lines().filter_map(of).collect()
-}
-
-/// The least that a control group, and those that it is in, may take still; `None` if there is no limit.
-fn least_of(group: &Path) -> Option<u64> {
-    /// The limit and what is taken of it, of versions 2 and 1.
-    const FILES: [[&str; 2]; 2] =
-        [["memory.max", "memory.current"], ["memory.limit_in_bytes", "memory.usage_in_bytes"]];
-    let number = |path: PathBuf| read(path)?.parse::<u64>().ok();
-    let left = |directory: &Path| {
-        let of = |[limit, taken]: [&str; 2]| {
-            let limit = number(directory.join(limit))?;
-            Some(limit.saturating_sub(number(directory.join(taken)).unwrap_or(0)))
-        };
-        FILES.into_iter().find_map(of)
-    };
-    group.ancestors().filter_map(left).min()
 }
 
 /// The text of a file, without the white space around it.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_of_both_versions_are_found() {
-        let groups = "12:cpu,cpuacct:/a\n9:memory:/x/y\n1:name=systemd:/\n0::/user.slice\n";
-        assert_eq!(
-            control_groups(groups),
-            [Path::new("/sys/fs/cgroup/memory/x/y"), Path::new("/sys/fs/cgroup/user.slice")]
-        );
-        assert_eq!(control_groups("0::/\n"), [Path::new("/sys/fs/cgroup/")]);
-        assert!(control_groups("nothing\n7:memory\n").is_empty());
-    }
-
-    #[test]
-    fn the_tightest_limit_counts() {
-        let root = std::env::temp_dir().join(format!("limiter-groups-{}", std::process::id()));
-        let inner = root.join("x/y");
-        fs::create_dir_all(&inner).unwrap();
-        let write = |file: &str, text: &str| fs::write(root.join(file), text).unwrap();
-        assert_eq!(least_of(&inner), None);
-        write("memory.limit_in_bytes", "9223372036854771712\n");
-        write("x/memory.limit_in_bytes", "314572800\n");
-        write("x/memory.usage_in_bytes", "1000000\n");
-        assert_eq!(least_of(&inner), Some(313_572_800));
-        write("x/y/memory.max", "max\n");
-        write("memory.max", "200000000\n");
-        assert_eq!(least_of(&inner), Some(200_000_000));
-        fs::remove_dir_all(&root).unwrap();
-    }
 }

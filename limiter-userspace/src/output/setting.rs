@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    limits::{written, written_cells},
+    limits::{NOTHING, written, written_cells},
     number::{grouped, wait},
     table::Cell,
     tone::Tone,
 };
 use crate::{
     policy::{
-        model::{Allowance, Count},
+        model::{Allowance, Count, Mode},
         units::{format_size, rate_per_second},
     },
     query::{
@@ -24,6 +24,9 @@ use crate::{
 
 /// The cells of the rate and the burst of a limit.
 pub(crate) fn setting_cells(report: &LimitReport) -> [Cell; 2] {
+    if report.mode == Mode::Drop.name() {
+        return NOTHING.map(Cell::from);
+    }
     written_cells(report.allowance.map(|allowance| written(&report.count, allowance)))
 }
 

@@ -62,7 +62,7 @@ fn allowed(policy: &Policy) -> Option<Caveat> {
     about(policy, |_| true, message, "allow only the sources that are to be without limits")
 }
 
-/// Whether a limit can drop packets.
+/// Whether a limit can drop packets that are over its rate.
 fn enforces(policy: &Policy, limit: &Limit) -> bool {
     policy.mode != GlobalMode::Monitor && limit.mode == Mode::Enforce && !limit.is_off()
 }
@@ -133,7 +133,9 @@ fn spoofing(policy: &Policy) -> Option<Caveat> {
 /// Whether a limit drops packets and has a penalty with this setting of `unproven`.
 fn has_penalty(policy: &Policy, limit: &Limit, unproven: Unproven) -> bool {
     let is_such = |penalty: &Penalty| penalty.unproven == unproven;
-    enforces(policy, limit) && limit.penalty.as_ref().is_some_and(is_such)
+    let drops =
+        enforces(policy, limit) || policy.mode != GlobalMode::Monitor && limit.mode == Mode::Drop;
+    drops && limit.penalty.as_ref().is_some_and(is_such)
 }
 
 /// The names of the limits whose penalties only packets with a proof begin.

@@ -80,6 +80,34 @@ impl Policy {
         Ok(&mut self.limits[place])
     }
 
+    /// Adds a limit. Returns whether the policy changed: it does not if it has this very limit. One of its name, match,
+    /// key and count that is off is replaced.
+    ///
+    /// # Errors
+    /// - [`PolicyError::LimitExists`] if there is another limit with its name, a built-in one included;
+    /// - [`PolicyError::SameLimit`] if there is one with its match, key and count.
+    pub fn add_limit(&mut self, new: Limit) -> Result<bool, PolicyError> {
+        if self.limits.contains(&new) {
+            return Ok(false);
+        }
+        let limit = new.name.clone();
+        if let Some(held) = self.limits.iter_mut().find(|held| held.name == limit) {
+            if !held.is_off() || !held.does_the_same_as(&new) {
+                return Err(PolicyError::LimitExists { limit });
+            }
+            *held = new;
+            return Ok(true);
+        }
+        if Builtin::by_name(&limit).is_some() {
+            return Err(PolicyError::LimitExists { limit });
+        }
+        if let Some(same) = self.limits.iter().find(|other| other.does_the_same_as(&new)) {
+            return Err(PolicyError::SameLimit { limit, other: same.name.clone() });
+        }
+        self.limits.push(new);
+        Ok(true)
+    }
+
     /// Sets the rate and burst of a limit for keys without an override.
     ///
     /// # Errors
@@ -187,9 +215,19 @@ impl Policy {
     /// Sets whether a limit drops packets, only counts them, or is off.
     ///
     /// # Errors
-    /// [`PolicyError::NotSet`] for a built-in limit that is not set, or [`PolicyError::UnknownLimit`].
+    /// [`PolicyError::UnknownLimit`]; or [`PolicyError::NotSet`] if the limit has no rate that the mode could be about.
     pub fn set_mode(&mut self, name: impl AsRef<str>, mode: Mode) -> Result<(), PolicyError> {
         let name = name.as_ref();
+        let goes_by_rates = matches!(mode, Mode::Enforce | Mode::Monitor);
+        if mode == Mode::Drop {
+            self.limit_mut(name)?.mode = mode;
+            return Ok(());
+        }
+        if goes_by_rates
+            && self.limit(name).is_some_and(|it| it.mode == Mode::Drop && it.has_no_rate())
+        {
+            return Err(PolicyError::NotSet { limit: name.to_owned(), overrides: 0 });
+        }
         match self.limits.iter_mut().find(|limit| limit.name == name) {
             Some(limit) => limit.mode = mode,
             None => {
@@ -200,7 +238,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Removes all layers of a limit; its overrides stay. A built-in limit without overrides is removed.
+    /// Removes all layers of a limit; its overrides stay. A limit without overrides is removed if it is a built-in one, or
+    /// drops everything.
     ///
     /// # Errors
     /// - [`PolicyError::NotSet`] if it has no layers;
@@ -210,6 +249,9 @@ impl Policy {
     pub fn del_default(&mut self, name: impl AsRef<str>) -> Result<(), PolicyError> {
         let name = name.as_ref();
         let limit = self.limit_or_builtin(name)?;
+        if limit.mode == Mode::Drop && limit.overrides.is_empty() {
+            return self.del_limit(name);
+        }
         if limit.layers.is_empty() {
             let overrides = limit.overrides.len();
             return Err(PolicyError::NotSet { limit: name.to_owned(), overrides });
@@ -267,7 +309,7 @@ impl Policy {
 
     /// Removes a built-in limit without layers and overrides.
     fn tidy(&mut self, name: &str) {
-        let empty = |limit: &Limit| limit.layers.is_empty() && limit.overrides.is_empty();
+        let empty = Limit::is_off;
         if Builtin::by_name(name).is_some() {
             self.limits.retain(|limit| limit.name != name || !empty(limit));
         }
@@ -295,9 +337,14 @@ impl Policy {
 }
 
 impl Limit {
-    /// Whether the limit limits nobody: it has neither layers nor overrides. [`Limit::mode`] is not
-    /// considered.
+    /// Whether the limit limits nobody: it has neither layers nor overrides, and does not drop everything. Whether its
+    /// mode is [`Mode::Off`] is not considered.
     pub const fn is_off(&self) -> bool {
+        self.has_no_rate() && !matches!(self.mode, Mode::Drop)
+    }
+
+    /// Whether the limit has neither layers nor overrides.
+    const fn has_no_rate(&self) -> bool {
         self.layers.is_empty() && self.overrides.is_empty()
     }
 

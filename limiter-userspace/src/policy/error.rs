@@ -168,6 +168,20 @@ pub enum PolicyError {
         /// The limit that exists.
         other: String,
     },
+    /// A limit that a command adds, and that no document could have.
+    #[error("{message}")]
+    NewLimit {
+        /// What is wrong with it.
+        message: String,
+        /// What to do about it.
+        remedy: Option<String>,
+    },
+    /// A limit that a command adds, where the policy has another one with its name.
+    #[error("there is another limit {limit} already")]
+    LimitExists {
+        /// The limit.
+        limit: String,
+    },
     /// A policy whose document would be too long to be read back.
     #[error(
         "as a document, the policy has {:.1} MiB, more than {} MiB: it could not be saved",
@@ -355,6 +369,7 @@ impl PolicyError {
             | Self::BurstTooLong { .. }
             | Self::TooDear { .. }
             | Self::NoRoom { .. }
+            | Self::NewLimit { .. }
             | Self::KeyPrefixTooLong { .. } => PolicyErrorKind::Usage,
             Self::OverrideTooNarrow { .. }
             | Self::KeyPrefixTooWide { .. }
@@ -363,6 +378,7 @@ impl PolicyError {
             | Self::Layers { .. }
             | Self::LayersOverridden { .. }
             | Self::SameLimit { .. }
+            | Self::LimitExists { .. }
             | Self::TooLong { .. }
             | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
@@ -459,6 +475,10 @@ impl PolicyError {
             Self::SameLimit { other, .. } => {
                 format!("set that one: limiter limit set {other} --rate RATE")
             }
+            Self::NewLimit { remedy, .. } => return remedy.clone(),
+            Self::LimitExists { limit } => format!(
+                "change it: limiter limit set {limit} --rate RATE; or delete it first: limiter limit del {limit} --all"
+            ),
             Self::NotListed { within: Some(within), .. } => {
                 format!("it has {within}, which can only be deleted as a whole")
             }

@@ -60,7 +60,7 @@ impl Layered<'_> {
     /// suffices, whatever its match: the block may come from another policy. An `allow` entry protects the
     /// source only if it holds until `end`. Both times are in seconds of Unix time.
     pub fn could_block(self, session: &Session, now: u64, end: u64) -> bool {
-        let blocks = |limit: &Limit| limit.mode == Mode::Enforce && limit.penalty.is_some();
+        let blocks = |limit: &Limit| limit.mode.drops() && limit.penalty.is_some();
         !self.spares(session.peer, now, end) && self.policy.limits.iter().any(blocks)
     }
 
@@ -96,7 +96,7 @@ impl Policy {
     /// Whether an enforced limit can drop packets of a connection, however high its rate.
     fn could_limit(&self, session: &Session) -> bool {
         self.limits.iter().any(|limit| {
-            limit.mode == Mode::Enforce
+            limit.mode.drops()
                 // A penalty drops all packets of its source, also those that do not match.
                 && (limit.penalty.is_some() || self.is_about(&limit.matching, session))
                 && self.is_from(&limit.matching, session.peer)
@@ -160,7 +160,9 @@ impl Policy {
             };
             limit.overrides.iter().find(|entry| of_tenant(&entry.whom))
         });
-        own.map_or(!limit.layers.is_empty(), |entry| entry.layers.is_some())
+        own.map_or(!limit.layers.is_empty() || limit.mode == Mode::Drop, |entry| {
+            entry.layers.is_some()
+        })
     }
 
     /// The tenant of an address: the one with the longest prefix around it.

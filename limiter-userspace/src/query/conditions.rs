@@ -10,9 +10,10 @@ use crate::{
 
 /// The fields that limits match on, each with the word for it, in the order in which they are
 /// checked and listed.
-pub(super) const CONDITIONS: [(u32, &str); 8] = [
+pub(super) const CONDITIONS: [(u32, &str); 9] = [
     (match_field::PROTOCOL, "protocol"),
     (match_field::PORT, "port"),
+    (match_field::SOURCE_PORT, "source port"),
     (match_field::FLAGS, "flags"),
     (match_field::ICMP, "icmp"),
     (match_field::FRAGMENT, "fragment"),
@@ -52,11 +53,12 @@ impl Accepted {
 pub(super) fn asked(limit: &Limit) -> u32 {
     let Match { protocols, ports, tcp_flags, icmp_types, fragments, length, interfaces, .. } =
         &limit.matching;
-    let Match { destinations, except_destinations, .. } = &limit.matching;
+    let Match { source_ports, destinations, except_destinations, .. } = &limit.matching;
     let opens = matches!(limit.count, Count::Syns | Count::Connections);
     [
         (match_field::PROTOCOL, !protocols.is_empty()),
         (match_field::PORT, !ports.is_empty()),
+        (match_field::SOURCE_PORT, !source_ports.is_empty()),
         (match_field::FLAGS, tcp_flags.is_some() || opens),
         (match_field::ICMP, !icmp_types.is_empty()),
         (match_field::FRAGMENT, fragments.is_some()),

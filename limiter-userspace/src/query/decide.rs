@@ -241,6 +241,11 @@ impl Case<'_> {
         if applies == 0 {
             return Ok(conform);
         }
+        let drops = applies & self.tables.settings.drops;
+        if drops != 0 {
+            let refused = drops & drops.wrapping_neg();
+            return Ok(Ruling { refused, ..Ruling::of(Reason::Exceed) });
+        }
         let bill = self.look(source, applies)?;
         let refused = if bill.contended == 0 { bill.refused } else { 0 };
         let reason = bill.reason(conform.reason);

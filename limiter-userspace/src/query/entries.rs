@@ -91,6 +91,7 @@ impl Entry<'_> {
             _ if self.candidate => "candidate",
             Mode::Enforce => "enforce",
             Mode::Monitor => "monitor",
+            Mode::Drop => "drop",
             Mode::Off => "off",
         }
     }

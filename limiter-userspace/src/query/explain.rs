@@ -307,6 +307,7 @@ impl Question {
         [
             (match_field::PROTOCOL, self.protocol.is_some()),
             (match_field::PORT, self.port.is_some() || other_than(has_ports)),
+            (match_field::SOURCE_PORT, other_than(has_ports)),
             (match_field::FLAGS, self.flags.is_some() || other_than(|protocol| protocol == TCP)),
             (match_field::ICMP, self.icmp.is_some() || other_than(is_icmp)),
             (match_field::FRAGMENT, true),

@@ -47,6 +47,8 @@ impl Fill {
     pub(super) fn of(state: &State, now: u64, cost: u64) -> Option<Self> {
         let word = state.word(now);
         match state.meter.kind() {
+            // There is nothing that could be used of it.
+            Kind::Bucket if state.meter.gcra == Gcra::CLOSED => None,
             Kind::Bucket => Some(bucket(&state.meter.gcra, word, now, cost)),
             Kind::Fixed | Kind::Sliding => Some(window(&state.meter, word, now, cost)),
             Kind::SlidingLog | Kind::Concurrent => None,

@@ -10,6 +10,7 @@ use limiter_common::{
     abi::layout::map,
     memory::fragment::{Datagram, follow},
     packet::headers::Packet,
+    policy::matching::match_field,
 };
 
 use super::tables::Tables;
@@ -40,7 +41,8 @@ impl Fragments {
             None => tables.maps.entry(map::FRAGMENTS, &place)?.unwrap_or_default(),
         };
         let word = Cell::new(before);
-        let contradicts = follow(packet, datagram, &word, now);
+        let by_source_port = tables.settings.match_fields & match_field::SOURCE_PORT != 0;
+        let contradicts = follow(packet, datagram, &word, now, by_source_port);
         if word.get() != before {
             self.words.borrow_mut().insert(place, word.get());
         }

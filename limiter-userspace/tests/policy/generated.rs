@@ -185,7 +185,15 @@ fn matching(index: u16) -> impl Strategy<Value = Match> {
                 }
                 named
             };
+            let with_ports = |protocol: &u8| [6, 17, 132].contains(protocol);
+            let has_ports = !protocols.is_empty() && protocols.iter().all(with_ports);
+            let source_ports = if has_ports && fragments.is_none() {
+                vec![53..=53, index..=index]
+            } else {
+                Vec::new()
+            };
             Match {
+                source_ports: source_ports.into_iter().take(1 + usize::from(index > 53)).collect(),
                 tcp_flags: flags.filter(|_| tcp),
                 icmp_types: if icmp { types } else { Vec::new() },
                 protocols,
@@ -208,7 +216,8 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
         let layer = (checked(algorithm), option::of(source_key()))
             .prop_map(|(allowance, key)| Layer { allowance, key });
         let parts = (matching(index), source_key(), count(algorithm), vec(layer, layers));
-        let modes = prop_oneof![Just(Mode::Enforce), Just(Mode::Monitor), Just(Mode::Off)];
+        let modes = [Mode::Enforce, Mode::Monitor, Mode::Drop, Mode::Off];
+        let modes = proptest::sample::select(modes.to_vec());
         let unproven = prop_oneof![Just(Unproven::Ignore), Just(Unproven::Block)];
         let penalty = (time(), time(), 1..=10_u32, time(), unproven).prop_map(
             |(after, block, backoff, max, unproven)| Penalty {
@@ -241,6 +250,7 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
             let matching = match count {
                 Count::Syns | Count::Connections => Match {
                     protocols: Vec::new(),
+                    source_ports: Vec::new(),
                     ports: Vec::new(),
                     service: None,
                     tcp_flags: None,

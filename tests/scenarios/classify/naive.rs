@@ -60,11 +60,18 @@ impl Facts<'_> {
     /// Whether a limit matches the packet, apart from its source.
     pub(super) fn fits(&self, limit: &Limit, policy: &Policy) -> bool {
         let it = &limit.matching;
-        let (port, icmp_type, fragment, destination) = match self.frame {
-            Reference::Ip { port, icmp_type, fragment, destination, .. } => {
-                (*port, *icmp_type, *fragment != ReferenceFragment::Whole, Some(*destination))
+        let (port, source_port, icmp_type, fragment, destination) = match self.frame {
+            Reference::Ip { port, ports, icmp_type, fragment, destination, .. } => {
+                let source_port = port.map(|_| ports.0);
+                (
+                    *port,
+                    source_port,
+                    *icmp_type,
+                    *fragment != ReferenceFragment::Whole,
+                    Some(*destination),
+                )
             }
-            _ => (None, None, false, None),
+            _ => (None, None, None, false, None),
         };
         let protocol = self.protocol();
         let within = |whom: &[Whom]| destination.is_some_and(|it| is_within(whom, it, policy));
@@ -74,6 +81,10 @@ impl Facts<'_> {
             && (it.ports.is_empty()
                 || port.map_or(self.hides(&[6, 17, 132]), |port| {
                     it.ports.iter().any(|range| range.contains(&port))
+                }))
+            && (it.source_ports.is_empty()
+                || source_port.map_or(self.hides(&[6, 17, 132]), |port| {
+                    it.source_ports.iter().any(|range| range.contains(&port))
                 }))
             && (it.icmp_types.is_empty()
                 || icmp_type.map_or(self.hides(&[1, 58]), |it_is| it.icmp_types.contains(&it_is)))

@@ -48,6 +48,7 @@ fn any_match(random: &mut Random) -> Match {
     Match {
         protocols: some(random, &[6, 6, 17, 1, 58, 132, 50, 0], 2),
         ports: some(random, &[0..=0, 443..=443, 1..=1023, 1024..=65_535, 53..=53, 80..=8080], 2),
+        source_ports: some(random, &[0..=0, 53..=53, 1..=1023, 1024..=65_535], 2),
         tcp_flags: maybe(random, |random| {
             let set = *random.pick(&[0, SYN, ACK, 1, 4, 0x12]);
             TcpFlags { set, clear: *random.pick(&[0, ACK, SYN, 5]) & !set }
@@ -89,7 +90,8 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
         limit.layers = vec![limit.layers[0].clone(); layers];
         limit.candidate = (random.below(8) == 0).then_some(limit.layers[0].allowance);
         limit.count = if random.below(4) == 0 { Count::Syns } else { Count::Packets };
-        limit.mode = *random.pick(&[Mode::Enforce, Mode::Enforce, Mode::Monitor, Mode::Off]);
+        let modes = [Mode::Enforce, Mode::Enforce, Mode::Monitor, Mode::Drop, Mode::Off];
+        limit.mode = *random.pick(&modes);
         policy.limits.push(limit);
     }
     policy

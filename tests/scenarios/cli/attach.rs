@@ -1,6 +1,6 @@
 //! The policy of an attach: from a document, in monitor mode, and about interfaces by name.
 
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use limiter_userspace::datapath::{interface::Interface, mode::Mode, refusal::words};
 use serde_json::{Value, json};
@@ -335,4 +335,62 @@ fn without_sysfs_the_cause_is_named() {
     let (code, text, errors) = run("doctor eth0");
     assert_eq!(code, Some(1), "{text}{errors}");
     assert!(text.lines().any(|it| it.starts_with("fail ") && it.contains(" sysfs ")), "{text}");
+}
+
+#[test]
+fn a_preset_is_put_in_force_and_its_limits_are_printed() {
+    for (preset, limit) in [
+        ("web", "web-connections"),
+        ("ssh", "ssh-network"),
+        ("dns", "queries"),
+        ("game", "players"),
+        ("host", "ping"),
+    ] {
+        let bench = Bench::new();
+        let attached = bench.done(&format!("attach eth0 {SMALL} --preset {preset}")).stdout;
+        assert!(
+            attached.contains(&format!("The limits of the preset `{preset}`:\nLIMIT ")),
+            "{attached}"
+        );
+        assert!(attached.lines().any(|line| line.starts_with(limit)), "{attached}");
+        assert!(attached.contains("`limiter limit set NAME --rate RATE`"), "{attached}");
+        let example = bench.done(&format!("policy example {preset}")).stdout;
+        let document = Document::new("");
+        fs::write(document.path(), &example).unwrap();
+        let diff = bench.done(&document.in_place("policy diff FILE")).stdout;
+        assert!(diff.contains("no difference"), "{diff}");
+        let check = bench.done(&document.in_place("policy check FILE"));
+        assert_eq!(check.stderr, "", "{check}");
+    }
+    let bench = Bench::new();
+    let wrong = bench.refused(&format!("attach eth0 {SMALL} --preset nonsense"), 2, &["nonsense"]);
+    for name in ["web", "ssh", "dns", "game", "host"] {
+        assert!(wrong.stderr.contains(name), "{wrong}");
+        assert!(bench.done("policy example").stdout.contains(name));
+    }
+    let attached = bench.done(&format!("attach eth0 {SMALL} --preset host --monitor")).stdout;
+    assert!(attached.contains("Nothing is dropped, only counted"), "{attached}");
+    assert_eq!(bench.json("status -j")["mode"], "monitor");
+}
+
+/// How many sources are tracked goes by the memory of the host, unless a number is asked for.
+#[test]
+fn the_number_of_sources_that_was_chosen_is_told() {
+    let bench = Bench::new();
+    let attached = bench.done("attach eth0").stdout;
+    let capacity = bench.json("status -j")["sources"]["capacity"].as_u64().unwrap();
+    let line = attached.lines().find(|line| line.starts_with("There is room for ")).unwrap();
+    let told: String = line.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(told, capacity.to_string(), "{attached}");
+    assert!(line.contains("`--sources N`"), "{line}");
+    let memory = bench.json("status -j")["memory_bytes"].as_u64().unwrap();
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let total = text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10;
+    assert!(memory <= total / 32 || capacity == 1_024, "{memory} of {total}");
+    let again = bench.done("attach eth0").stdout;
+    assert!(!again.contains("There is room"), "{again}");
+    bench.done("detach --all");
+    let attached = bench.done(&format!("attach eth0 {SMALL}")).stdout;
+    assert!(!attached.contains("There is room"), "{attached}");
+    assert_eq!(bench.json("status -j")["sources"]["capacity"], 4_096);
 }

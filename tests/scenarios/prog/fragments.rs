@@ -291,3 +291,31 @@ fn a_flood_of_first_ones_lets_no_later_one_off() {
     }
     program.check_accounts().unwrap();
 }
+
+#[test]
+fn later_fragments_follow_the_source_port_of_their_first() {
+    let answers = "[{name: answers, match: {protocol: udp, source_ports: 53}, key: source, rate: 10000/h, burst: 10k}]";
+    let mut program = program(&written(answers));
+    program.at(NOW / WINDOW * WINDOW).unwrap();
+    let from = |port| Frame::udp(A, B, port, FREE).payload(64);
+    let mut charged = |frame: &[u8]| {
+        let before = tally(&program, "answers").0;
+        let verdict = program.run(frame).unwrap();
+        (verdict, tally(&program, "answers").0 - before)
+    };
+    assert_eq!(charged(&later(17, 1)), (Verdict::Pass, 1), "whose first was not seen");
+    for (id, port, expected) in [(2, 53, 1), (3, FREE, 0)] {
+        assert_eq!(charged(&first(from(port), id)), (Verdict::Pass, expected));
+        assert_eq!(charged(&later(17, id)), (Verdict::Pass, expected));
+        // Again, it says the same. Another source port is a contradiction, as the limit asks for it.
+        assert_eq!(charged(&first(from(port), id)), (Verdict::Pass, expected));
+        assert_eq!(charged(&first(from(port + 1), id)).0, Verdict::Drop);
+        assert_eq!(charged(&later(17, id)), (Verdict::Pass, expected));
+    }
+    assert_eq!(counted(&program, Reason::Overlap), 2);
+    program.check_accounts().unwrap();
+    // Where none asks for source ports, it is none.
+    let mut program = each();
+    assert_eq!(program.run(&first(from(53), 2)).unwrap(), Verdict::Pass);
+    assert_eq!(program.run(&first(from(54), 2)).unwrap(), Verdict::Pass);
+}

@@ -8,6 +8,7 @@ use crate::{
     cli::{
         keep_ssh::{KeepSsh, Kept, keep},
         policy::Document,
+        preset::Preset,
         stderr::warn_of_document,
         unix,
     },
@@ -20,7 +21,7 @@ use crate::{
 /// The options about the policy.
 #[derive(Debug, Args)]
 #[group(id = "policy_options", multiple = true)]
-#[command(group = ArgGroup::new("limits").multiple(true).args(["policy", "pps", "syn"]))]
+#[command(group = ArgGroup::new("limits").multiple(true).args(["policy", "preset", "pps", "syn"]))]
 pub(super) struct PolicyOptions {
     /// Apply this policy document; - for the standard input
     #[arg(long, value_name = "FILE",
@@ -30,6 +31,10 @@ pub(super) struct PolicyOptions {
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["policy", "pps", "syn", "monitor", "ipv4_prefix", "ipv6_prefix"])]
     policy_if_new: Option<PathBuf>,
+    /// Apply a policy that the command has with it, and print its limits; `limiter policy example` lists them
+    #[arg(long, value_name = "NAME", value_enum,
+          conflicts_with_all = ["policy", "policy_if_new", "pps", "syn"])]
+    preset: Option<Preset>,
     /// Limit `source`: packets per source, e.g. 10kpps
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pps: Option<String>,
@@ -92,6 +97,9 @@ impl PolicyOptions {
                 Err(error) => return Err(error),
             }
         }
+        if let Some(preset) = self.preset {
+            document = Some(Document::of_preset(preset)?);
+        }
         let (time, session) = (time.map_err(PolicyError::from)?, self.keep.session(output)?);
         let policy = document.as_ref().map(|document| document.policy.clone()).unwrap_or_default();
         let new = self.change(Layers { policy, ..Layers::default() }, None, session)?;
@@ -123,15 +131,21 @@ impl PolicyOptions {
         Ok(Wanted { layers, kept })
     }
 
-    /// Whether they set something of the policy where all interfaces are attached already. A document replaces all of a
-    /// policy, and is left to `limiter policy apply` there.
+    /// The preset whose limits they ask for.
+    pub(super) const fn preset(&self) -> Option<Preset> {
+        self.preset
+    }
+
+    /// Whether they set something of the policy where all interfaces are attached already. A document or a preset replaces
+    /// all of a policy, and is left to `limiter policy apply` there.
     pub(super) const fn set(&self) -> bool {
-        self.ask() && self.policy.is_none()
+        self.ask() && self.policy.is_none() && self.preset.is_none()
     }
 
     /// Whether they ask for anything at all of an instance that runs.
     pub(super) const fn ask(&self) -> bool {
         self.policy.is_some()
+            || self.preset.is_some()
             || self.pps.is_some()
             || self.syn.is_some()
             || self.monitor
@@ -291,11 +305,15 @@ mod tests {
             "--policy-if-new a.yaml --pps 1kpps",
             "--policy-if-new a.yaml --monitor",
             "--policy-if-new a.yaml --for 5m",
+            "--preset web --policy a.yaml",
+            "--preset web --pps 5/s",
+            "--preset list",
         ] {
             assert!(options(arguments).is_err(), "{arguments}");
         }
         for arguments in [
             "--policy a.yaml --for 5m --monitor",
+            "--preset web --for 5m --monitor",
             "--syn 1/s --for 5m",
             "--monitor",
             "--pps 1/s --syn 1/s --for 1s",

@@ -49,7 +49,8 @@ pub(super) struct Attach {
     /// interrupted and cannot be finished, remove the old table
     #[arg(long)]
     replace: bool,
-    /// Sources tracked at once [default: 1048576]; an instance that runs is given the new sizes, and keeps its state
+    /// Sources tracked at once [default: 1048576, or fewer where that would take more than 1/32 of the memory]; an instance
+    /// that runs is given the new sizes, and keeps its state
     #[arg(long, value_name = "N")]
     sources: Option<u32>,
     /// States tracked at once of limits by other keys, such as connections [default: a quarter of the sources]
@@ -150,7 +151,7 @@ impl Attach {
         if let Some(error) = instance.take_unfinished() {
             warn_of_unfinished(&error, output);
         }
-        let sizes = instance.sizes()?;
+        let (sizes, is_new) = (instance.sizes()?, instance.is_fresh());
         exchanged = match (exchanged, changed) {
             (Some(upgraded), Some(changed)) => Some(changed.after(upgraded)),
             (upgraded, changed) => changed.or(upgraded),
@@ -173,14 +174,9 @@ impl Attach {
         let (done, applied) = result?;
         let exchanged = exchanged.map(|carried| Table { carried, sizes, new_seed: self.new_seed });
         let attached = attached.iter().filter(|it| it.present).map(|it| it.index).collect();
-        Ok(All {
-            done,
-            attached,
-            exchanged,
-            applied,
-            layers: layers?,
-            switched: monitoring?.switch,
-        })
+        let chosen = (is_new && self.sources.is_none()).then_some(sizes.sources);
+        let switched = monitoring?.switch;
+        Ok(All { done, attached, exchanged, applied, layers: layers?, switched, chosen })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them. `exchanged` says that the table was exchanged before.
@@ -244,7 +240,7 @@ impl Attach {
     }
 
     fn sizes(&self) -> Sizes {
-        let default = self.sources.map_or_else(Sizes::default, Sizes::for_sources);
+        let default = self.sources.map_or_else(Sizes::for_host, Sizes::for_sources);
         Sizes {
             sources: Sizes::whole_sets(default.sources),
             buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),

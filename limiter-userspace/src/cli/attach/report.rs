@@ -46,6 +46,8 @@ pub(super) struct All {
     pub(super) layers: Layers,
     /// Whether nothing is dropped, by the switch.
     pub(super) switched: bool,
+    /// The number of sources that a new instance has room for, if it was chosen by the memory of the host.
+    pub(super) chosen: Option<u32>,
 }
 
 /// A table that took the place of another one.
@@ -78,7 +80,7 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, attached: _, exchanged, applied, layers, switched } = self;
+        let Self { done, attached: _, exchanged, applied, layers, switched, chosen } = self;
         let Applied { changes, kept, absent, unkept } = applied;
         let policy = &layers.policy;
         if let Some(error) = unkept {
@@ -109,6 +111,13 @@ impl All {
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name, !changes.is_empty()))?;
         }
+        if let Some(sources) = chosen {
+            let sources = grouped((*sources).into());
+            writeln!(
+                output,
+                "There is room for {sources} sources, by the memory of this host; `--sources N` sets another number."
+            )?;
+        }
         let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
         if !new && !asked.options.set() {
             if asked.options.ask() {
@@ -131,6 +140,9 @@ impl All {
         }
         if let Some(kept) = kept {
             kept.tell(output)?;
+        }
+        if let Some(preset) = asked.options.preset() {
+            preset.print(policy, output)?;
         }
         let listed = |list| layers.view().listed(list, unix());
         let lists = listed(List::Deny) + listed(List::Penalty);

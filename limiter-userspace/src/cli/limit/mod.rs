@@ -1,19 +1,20 @@
 //! `limiter limit`.
 
+mod add;
 mod rows;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use self::rows::entry;
-pub(super) use self::rows::rows;
-use super::{change::change, keep_ssh::KeepSsh, maps};
+use self::add::Add;
+pub(super) use self::rows::{entry, rows};
+use super::{change::change, keep_ssh::KeepSsh, maps, stderr::warn};
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
     output::{limits, monitoring, stream::Output},
     policy::{
-        Bucket, Policy, PolicyError,
+        Bucket, Builtin, Policy, PolicyError,
         model::{Limit, Mode},
         units::parse_prefix,
     },
@@ -28,6 +29,9 @@ pub(super) enum LimitCommand {
     Show(Show),
     /// Set the rate, burst or action of a limit, for all sources or for those in a prefix
     Set(Set),
+    /// Add a limit, without a policy document
+    #[command(visible_alias = "new", after_help = add::WORDS)]
+    Add(Box<Add>),
     /// Switch a limit off, or delete an override
     #[command(visible_alias = "delete")]
     Del(Del),
@@ -58,7 +62,8 @@ pub(super) struct Set {
     /// Only for sources in this prefix; of several prefixes with a source, the longest decides
     #[arg(long, value_name = "PREFIX", conflicts_with = "action")]
     src: Option<String>,
-    /// What happens over the limit: enforce drops, monitor only counts, off does neither [default: as it is]
+    /// What happens over the limit: enforce drops, monitor only counts; off does neither, drop drops all that the limit is
+    /// about, whatever its rate [default: as it is]
     #[arg(long, value_enum)]
     action: Option<Action>,
     #[command(flatten)]
@@ -84,6 +89,7 @@ pub(super) struct Del {
 enum Action {
     Enforce,
     Monitor,
+    Drop,
     Off,
 }
 
@@ -92,6 +98,7 @@ impl From<Action> for Mode {
         match action {
             Action::Enforce => Self::Enforce,
             Action::Monitor => Self::Monitor,
+            Action::Drop => Self::Drop,
             Action::Off => Self::Off,
         }
     }
@@ -119,6 +126,7 @@ impl LimitCommand {
                 Ok(monitoring::print(output, maps.monitoring()?)?)
             }
             Self::Set(set) => set.run(pins, output),
+            Self::Add(add) => add.run(pins, output),
             Self::Del(del) => del.run(pins, output),
         }
     }
@@ -149,6 +157,7 @@ impl Del {
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let src = self.src.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
         let name = &self.name;
+        let mut is_left = false;
         edit(pins, name, &self.keep, output, |policy| {
             if let Some(src) = src {
                 policy.del_override(name, src)?;
@@ -159,6 +168,10 @@ impl Del {
             } else {
                 policy.del_default(name)?;
             }
+            is_left = policy.limit(name).is_some_and(Limit::is_off);
+            if policy.limit(name).is_none() && Builtin::by_name(name).is_none() {
+                return Ok(format!("{name} limit: deleted"));
+            }
             Ok(match policy.limit_or_builtin(name).map_or(0, |limit| limit.overrides.len()) {
                 0 => format!("{name} limit: off"),
                 left => format!(
@@ -166,7 +179,12 @@ impl Del {
                      deletes them too"
                 ),
             })
-        })
+        })?;
+        if is_left {
+            let left = format!("limit {name} is still in the policy, and can be set again");
+            warn(&format!("{left}; `limiter limit del {name} --all` deletes it"), output);
+        }
+        Ok(())
     }
 }
 

@@ -1,16 +1,18 @@
 //! The limits of a policy, for the output.
 
 use crate::{
-    output::limits::{LayerEntry, LimitEntry, LimitRow, LimitRows, OverrideEntry, written},
+    output::limits::{
+        LayerEntry, LimitEntry, LimitRow, LimitRows, NOTHING, OverrideEntry, written,
+    },
     policy::{
         Layered, List, Policy,
         document::key_name,
-        model::{Allowance, Limit, Override},
+        model::{Allowance, Limit, Mode, Override},
     },
 };
 
 /// The entry of a limit in a list.
-pub(super) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
+pub(in crate::cli) fn entry(policy: &Policy, limit: &Limit) -> LimitEntry {
     let key = key_name(&limit.key, policy.key_prefix);
     let live = layers(policy, limit, limit.layers.iter().map(|layer| layer.allowance));
     let of_override = |entry: &Override| {
@@ -51,6 +53,10 @@ fn rows_of(limit: &Limit) -> Vec<LimitRow> {
         LimitRow { name, limit, rate, burst, overrides, mode, candidate: false, used: None }
     };
     let live = limit.mode;
+    if live == Mode::Drop {
+        let row = row(limit.name.clone(), None, limit.overrides.len(), live);
+        return vec![LimitRow { rate: Some(NOTHING[0].to_owned()), ..row }];
+    }
     let mut rows: Vec<LimitRow> = (0..limit.layers.len().max(1))
         .map(|layer| {
             let allowance = limit.layers.get(layer).map(|layer| layer.allowance);

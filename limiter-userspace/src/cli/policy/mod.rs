@@ -18,6 +18,7 @@ use super::{
     change::UNKEPT,
     explain::Explain,
     instance, maps,
+    preset::Example,
     stderr::{warn_of_error, warn_of_unfinished},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) enum PolicyCommand {
     Show,
     /// Show which entries of the policy decide about packets of a source, in order, and their state
     Explain(Explain),
+    /// Print an example policy, one of the presets of `limiter attach --preset`, or list them
+    Example(Example),
     /// Print the JSON Schema of policy documents, for editors
     Schema,
     /// Save the policy in force as a document, which a service applies at boot
@@ -62,6 +65,7 @@ impl PolicyCommand {
             Self::Revert => revert(pins, output),
             Self::Show => show(&maps(pins)?, output),
             Self::Explain(explain) => explain.run(pins, output),
+            Self::Example(example) => example.run(output),
             Self::Schema => print_schema(output),
             Self::Save(save) => save.run(pins, output),
         }

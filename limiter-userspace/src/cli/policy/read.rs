@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::{
     cli::{
         maps,
+        preset::Preset,
         stderr::{warn, warn_of_document},
         unix,
     },
@@ -103,6 +104,13 @@ impl Document {
     pub(in crate::cli) fn read(path: &Path) -> Result<Self> {
         let (policy, warnings, files) = reading::read_with_files(path, unix(), &mut |_| {})?;
         Ok(Self { file: name(path), policy, warnings, files })
+    }
+
+    /// The document of a preset.
+    pub(in crate::cli) fn of_preset(preset: Preset) -> Result<Self> {
+        let file = format!("preset {}", preset.name());
+        let (warnings, files) = (Warnings::default(), FromFiles::default());
+        Ok(Self { file, policy: preset.policy()?, warnings, files })
     }
 
     /// Refuses a document whose files would cut this host off, or lift most of a list in force.

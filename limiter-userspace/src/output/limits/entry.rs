@@ -5,7 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 use serde_json::Number;
 
-use super::{overrides_cell, shown_mode, written, written_cells};
+use super::{NOTHING, overrides_cell, shown_mode, written, written_cells};
 use crate::{
     output::{
         stream::{Output, OutputError},
@@ -103,7 +103,7 @@ impl LimitEntry {
 
     /// Whether the limit is off for all sources.
     const fn is_off(&self) -> bool {
-        self.layers.is_empty() && self.overrides.is_empty()
+        self.layers.is_empty() && self.overrides.is_empty() && !matches!(self.mode, Mode::Drop)
     }
 }
 
@@ -156,7 +156,10 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
         let mode = || shown_mode(limit.mode, limit.is_off());
         for (place, name) in rows(&limit.name, &limit.layers) {
             let layer = limit.layers.get(place);
-            let [rate, burst] = written_cells(layer.map(|layer| layer.written.clone()));
+            let [rate, burst] = match limit.mode {
+                Mode::Drop => NOTHING.map(Cell::from),
+                _ => written_cells(layer.map(|layer| layer.written.clone())),
+            };
             let key = layer.map_or(&limit.key, |layer| &layer.key);
             let overrides = if place == 0 { limit.overrides.len() } else { 0 };
             table.row([

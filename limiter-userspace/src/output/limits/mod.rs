@@ -107,6 +107,9 @@ pub fn written(count: &Count, allowance: Allowance) -> [String; 2] {
     }
 }
 
+/// The rate and the burst that are shown of a limit that drops everything.
+pub const NOTHING: [&str; 2] = ["0", ""];
+
 fn rate_cell(rate: Option<&str>) -> Cell {
     rate.map_or_else(|| Cell::new("off", Tone::Faint), Cell::from)
 }
@@ -120,7 +123,7 @@ pub(super) fn written_cells(written: Option<[String; 2]>) -> [Cell; 2] {
 fn shown_mode(mode: Mode, is_off: bool) -> Cell {
     let mode = if is_off { Mode::Off } else { mode };
     let tone = match mode {
-        Mode::Enforce => Tone::Plain,
+        Mode::Enforce | Mode::Drop => Tone::Plain,
         Mode::Off => Tone::Faint,
         Mode::Monitor => Tone::Strong,
     };

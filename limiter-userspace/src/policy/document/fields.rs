@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     fault::Findings,
     scalar::{expected, suggest},
-    shape::Shape,
+    shape::{KeyOf, Shape},
     source::{Place, ticked},
     tree::{Node, Value, Word},
 };
@@ -16,6 +16,8 @@ pub(super) struct Fields<'n, 't> {
     /// The place of the first key, or of the mapping if it is empty.
     pub(super) at: Place,
     values: HashMap<&'static str, (Place, &'n Node<'t>)>,
+    /// The keys that were probably meant by unknown ones.
+    meant: BTreeSet<&'static str>,
 }
 
 /// Keys that other tools use, with the key of this document.
@@ -66,11 +68,18 @@ impl<'n, 't> Fields<'n, 't> {
         for key in shape.keys {
             // A misspelt key was reported already.
             if key.needed && !values.contains_key(key.name) && !meant.contains(key.name) {
-                let message = format!("{} needs `{}`", shape.what, key.name);
-                findings.add(at, message, lower(key.doc));
+                missing(key, shape, at, findings);
             }
         }
-        Some(Self { at, values })
+        Some(Self { at, values, meant })
+    }
+
+    /// Reports a key that is missing and needed for what other keys say, unless a misspelt one was reported.
+    pub(super) fn needs(&self, name: &str, shape: &Shape, findings: &mut Findings<'_>) {
+        let key = shape.keys.iter().find(|key| key.name == name && !self.meant.contains(name));
+        if let Some(key) = key {
+            missing(key, shape, self.at, findings);
+        }
     }
 
     /// The value of a key.
@@ -135,6 +144,11 @@ fn unknown(word: &Word<'_>, shape: &Shape, findings: &mut Findings<'_>) -> Optio
     };
     findings.add(word.at, format!("{} has no key {}", shape.what, ticked(&word.text)), remedy);
     meant
+}
+
+fn missing(key: &KeyOf, shape: &Shape, at: Place, findings: &mut Findings<'_>) {
+    let message = format!("{} needs `{}`", shape.what, key.name);
+    findings.add(at, message, lower(key.doc));
 }
 
 fn twice(word: &Word<'_>, first: Place, findings: &mut Findings<'_>) {

@@ -18,7 +18,7 @@ use super::{
     tree::{Node, Value},
 };
 use crate::policy::model::{
-    Costs, Count, Given, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven,
+    Costs, Count, Given, Key, KeyPart, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven,
 };
 use limiter_common::packet::protocol::TCP;
 
@@ -71,12 +71,21 @@ fn read(
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
     let known = (policy, passes.files);
     let matching = fields.get("match").map(|node| matching(node, known, findings));
-    let key = fields.get("key").and_then(|node| key(node, policy.key_prefix, findings));
-    let algorithm = algorithm(&fields, findings);
-    let count = count(&fields, algorithm, findings);
     let mode = fields
         .get("action")
         .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
+    let drops = mode == Some(Mode::Drop);
+    let key = match fields.get("key") {
+        Some(node) => key(node, policy.key_prefix, findings),
+        // What drops everything keeps nothing apart; overrides and a penalty are of sources.
+        None if drops => Some(Key { parts: vec![KeyPart::Source] }),
+        None => {
+            fields.needs("key", &shape::LIMIT, findings);
+            None
+        }
+    };
+    let algorithm = algorithm(&fields, findings);
+    let count = count(&fields, algorithm, findings);
     let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
     check_count(terms, &fields, findings);
     if let Some(matching) = &matching {
@@ -131,7 +140,8 @@ fn read(
     if let Some(at) = fields.place("unlimited").filter(|_| unlimited && says) {
         findings.add(at, "with a rate, it is not unlimited", "remove one of the two");
     }
-    let limits_nobody = limit.layers.is_empty()
+    let limits_nobody = !drops
+        && limit.layers.is_empty()
         && !says
         && !unlimited
         && limit.overrides.iter().all(|one| one.layers.is_none());

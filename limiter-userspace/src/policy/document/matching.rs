@@ -46,8 +46,15 @@ pub(super) fn matching(
         }
         if let Some(node) = fields.get("ports") {
             found.ports = ports(node, findings);
-            check_ports(node, fields.get("protocol").is_some(), &found.protocols, findings);
+            let given = fields.get("protocol").is_some();
+            check_ports((node, "ports"), given, &found.protocols, findings);
         }
+    }
+    // A service says nothing of source ports, so they may be beside it.
+    if let Some(node) = fields.get("source_ports") {
+        found.source_ports = ports(node, findings);
+        let given = ["protocol", "service"].iter().any(|key| fields.place(key).is_some());
+        check_ports((node, "source_ports"), given, &found.protocols, findings);
     }
     if let Some(node) = fields.get("tcp_flags") {
         found.tcp_flags = tcp_flags(node, findings);

@@ -18,9 +18,11 @@ mod key;
 mod layers;
 mod limit;
 mod lists;
+mod match_words;
 mod matching;
 pub(crate) mod names;
 mod narrow;
+mod new_limit;
 mod overlaps;
 mod overrides;
 mod ports;
@@ -59,6 +61,7 @@ pub use self::{
     },
     instant::{INSTANTS, format_instant, parse_instant},
     key::key_name,
+    new_limit::NewLimit,
     schema::schema,
     shape::{LIMITS, VERSION},
     write::{check_length, to_yaml, to_yaml_with_files},
@@ -285,7 +288,7 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
                 let ports = ports::ports(node, findings);
                 // A missing protocol is a fault of its own.
                 if given {
-                    ports::check_ports(node, given, &protocols, findings);
+                    ports::check_ports((node, "ports"), given, &protocols, findings);
                 }
                 ports
             });

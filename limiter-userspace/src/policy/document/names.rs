@@ -35,8 +35,12 @@ pub(super) enum Counted {
 pub(super) static GLOBAL_MODES: [(&str, GlobalMode); 2] =
     [("enforce", GlobalMode::Enforce), ("monitor", GlobalMode::Monitor)];
 
-pub(super) static MODES: [(&str, Mode); 3] =
-    [("enforce", Mode::Enforce), ("monitor", Mode::Monitor), ("off", Mode::Off)];
+pub(super) static MODES: [(&str, Mode); 4] = [
+    ("enforce", Mode::Enforce),
+    ("monitor", Mode::Monitor),
+    ("drop", Mode::Drop),
+    ("off", Mode::Off),
+];
 
 pub(super) static UNPROVEN: [(&str, Unproven); 2] =
     [("ignore", Unproven::Ignore), ("block", Unproven::Block)];

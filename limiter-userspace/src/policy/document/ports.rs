@@ -23,9 +23,9 @@ pub(super) fn protocols(node: &Node<'_>, findings: &mut Findings<'_>) -> Vec<u8>
     })
 }
 
-/// Reports ports of protocols that have none. `given` tells whether the key `protocol` is there.
+/// Reports ports of protocols that have none, at the value of this key. `given` tells whether the key `protocol` is there.
 pub(super) fn check_ports(
-    node: &Node<'_>,
+    (node, key): (&Node<'_>, &str),
     given: bool,
     protocols: &[u8],
     findings: &mut Findings<'_>,
@@ -35,7 +35,7 @@ pub(super) fn check_ports(
         Some(protocol) => format!("{} has no ports that can be matched", protocol_name(*protocol)),
         // The protocol that was written has a fault already.
         None if given => return,
-        None => "`ports` needs a protocol that has them".to_owned(),
+        None => format!("`{key}` needs a protocol that has them"),
     };
     findings.add(node.at, message, "write `protocol: tcp`, `udp` or `sctp`");
 }

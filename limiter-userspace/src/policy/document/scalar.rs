@@ -182,7 +182,7 @@ pub(super) fn is_name(
 fn remedy(error: &ValueError) -> String {
     match (&error.fault, error.quantity) {
         (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
-            "to switch a limit off, write `action: off`; to drop everything of someone, use `deny`"
+            "to switch a limit off, write `action: off`; to drop all that it matches, `action: drop`; to drop everything of someone, use `deny`"
                 .to_owned()
         }
         (Fault::TooFast, _) => {

@@ -68,7 +68,7 @@ pub(super) fn limit_entries(
         });
         let layers = Written::Many(layers.collect());
         entries.push(("layers", layers));
-    } else if limit.overrides.iter().all(|one| one.layers.is_none()) {
+    } else if limit.mode != Mode::Drop && limit.overrides.iter().all(|one| one.layers.is_none()) {
         // This is what is left of a limit after a command deleted its rate.
         one("unlimited", "true".to_owned());
     }
@@ -158,6 +158,7 @@ fn match_text(matching: &Match) -> String {
         push("protocol", matching.protocols.iter().map(|&one| protocol_name(one)).collect());
         push("ports", matching.ports.iter().map(range_name).collect());
     }
+    push("source_ports", matching.source_ports.iter().map(range_name).collect());
     push("tcp_flags", matching.tcp_flags.iter().map(|&one| flags_text(one)).collect());
     push("icmp_type", matching.icmp_types.iter().map(ToString::to_string).collect());
     push("fragments", matching.fragments.iter().map(ToString::to_string).collect());

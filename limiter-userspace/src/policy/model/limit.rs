@@ -56,6 +56,8 @@ pub enum Mode {
     Enforce,
     /// Counts them and lets them pass.
     Monitor,
+    /// Drops every packet that the limit is about, whatever its rate. Overrides without a rate exempt from that.
+    Drop,
     /// Nothing: the limit counts no packets.
     Off,
 }
@@ -66,8 +68,14 @@ impl Mode {
         match self {
             Self::Enforce => "enforce",
             Self::Monitor => "monitor",
+            Self::Drop => "drop",
             Self::Off => "off",
         }
+    }
+
+    /// Whether a limit of this mode drops packets.
+    pub const fn drops(self) -> bool {
+        matches!(self, Self::Enforce | Self::Drop)
     }
 }
 
@@ -251,9 +259,12 @@ impl Limit {
         format!("{} (candidate)", self.name)
     }
 
-    /// The mode of the candidate: [`Mode::Off`] if the limit is off, else [`Mode::Monitor`].
-    pub fn mode_of_candidate(&self) -> Mode {
-        if self.mode == Mode::Off { Mode::Off } else { Mode::Monitor }
+    /// The mode of the candidate: [`Mode::Off`] if the limit does not go by rates, else [`Mode::Monitor`].
+    pub const fn mode_of_candidate(&self) -> Mode {
+        match self.mode {
+            Mode::Off | Mode::Drop => Mode::Off,
+            Mode::Enforce | Mode::Monitor => Mode::Monitor,
+        }
     }
 
     /// The key of layer `layer` (from 0): its own, or that of the limit.

@@ -34,6 +34,9 @@ pub struct Match {
     pub protocols: Vec<u8>,
     /// Ranges of destination ports; one must contain the packet's.
     pub ports: Vec<RangeInclusive<u16>>,
+    /// Ranges of source ports; one must contain the packet's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_ports: Vec<RangeInclusive<u16>>,
     /// Flags of the TCP header.
     pub tcp_flags: Option<TcpFlags>,
     /// Types of ICMP or ICMPv6; one must be the packet's.
@@ -72,7 +75,9 @@ impl Match {
     pub(super) fn plain(&self) -> Self {
         let mut plain = Self { service: None, ..self.clone() };
         plain.protocols.sort_unstable();
-        plain.ports.sort_unstable_by_key(|range| (*range.start(), *range.end()));
+        for ports in [&mut plain.ports, &mut plain.source_ports] {
+            ports.sort_unstable_by_key(|range| (*range.start(), *range.end()));
+        }
         plain.icmp_types.sort_unstable();
         plain.interfaces.sort_unstable();
         for whoms in [
@@ -90,6 +95,7 @@ impl Match {
     pub(super) const fn conditions(&self) -> usize {
         !self.protocols.is_empty() as usize
             + !self.ports.is_empty() as usize
+            + !self.source_ports.is_empty() as usize
             + self.tcp_flags.is_some() as usize
             + !self.icmp_types.is_empty() as usize
             + self.fragments.is_some() as usize

@@ -24,6 +24,9 @@ use crate::policy::tables::assignment::Assignment;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
+/// The ports of one kind that a match has.
+type Ports = fn(&Match) -> &Vec<RangeInclusive<u16>>;
+
 /// For each value of each property, the set of limits that accept it.
 pub(super) struct Classes {
     pub(super) match_fields: u32,
@@ -81,12 +84,18 @@ impl Classes {
                 accept(it.interfaces.is_empty(), named)
             },
         );
-        let end = offset::PORT_UNKNOWN + 1 - offset::PORT;
-        classes.match_field(rows, match_field::PORT, offset::PORT, end, |_, it, value| {
-            let unknown = offset::PORT + value == offset::PORT_UNKNOWN;
-            accept(it.ports.is_empty(), || unknown || within(&it.ports, value))
-        });
-        let end = offset::COUNT - offset::LENGTH;
+        for (match_field, [first, unknown], ports) in [
+            (match_field::PORT, [offset::PORT, offset::PORT_UNKNOWN], (|it| &it.ports) as Ports),
+            (match_field::SOURCE_PORT, [offset::SOURCE_PORT, offset::SOURCE_PORT_UNKNOWN], |it| {
+                &it.source_ports
+            }),
+        ] {
+            classes.match_field(rows, match_field, first, unknown + 1 - first, |_, it, value| {
+                let (ports, is_unknown) = (ports(it), first + value == unknown);
+                accept(ports.is_empty(), || is_unknown || within(ports, value))
+            });
+        }
+        let end = offset::SOURCE_PORT - offset::LENGTH;
         classes.match_field(rows, match_field::LENGTH, offset::LENGTH, end, |_, it, value| {
             it.length.as_ref().map(|length| within(std::slice::from_ref(length), value))
         });
@@ -205,10 +214,12 @@ fn counts_openings(row: &Row<'_>) -> bool {
 }
 
 /// Checks that no packet can match more keyed rows than the datapath evaluates, or more rows with wide state.
-/// Keyed rows include those of the source for which its entry has no word left.
+/// Rows that drop everything at once are none of them. Keyed rows include those of the source for which its entry has no word left.
 fn check(rows: &Rows<'_>, held: &Assignment) -> Result<(), PolicyError> {
-    let by_key =
-        |row: &&Row<'_>| held.get(&row.identity()).is_some_and(|place| place.word.is_none());
+    let by_key = |row: &&Row<'_>| {
+        let is_keyed = held.get(&row.identity()).is_some_and(|place| place.word.is_none());
+        is_keyed && !row.drops_at_once()
+    };
     let keyed: Vec<&Row<'_>> = rows.iter().filter(by_key).collect();
     let wide: Vec<&Row<'_>> = rows.iter().filter(|row| row.is_wide()).collect();
     for (rows, most, what) in [

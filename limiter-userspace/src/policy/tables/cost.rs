@@ -51,6 +51,7 @@ fn of(kind: Kind, rows: &[&Row<'_>]) -> Dearest {
         let is_inline = row.identity().inline && inline < INLINE;
         inline += usize::from(is_inline);
         let cost = match (row.is_wide(), is_inline) {
+            _ if row.drops_at_once() => 0,
             (true, _) => WIDE_LIMIT,
             (false, true) => INLINE_LIMIT,
             (false, false) if row.has_few_keys() => KNOWN_KEY,
@@ -58,7 +59,7 @@ fn of(kind: Kind, rows: &[&Row<'_>]) -> Dearest {
         };
         nanoseconds += cost;
         opens |= row.counts_connections();
-        let is_dear = !is_inline || row.counts_connections();
+        let is_dear = !is_inline && !row.drops_at_once() || row.counts_connections();
         if is_dear && !limits.contains(&row.limit.name) {
             limits.push(row.limit.name.clone());
         }

@@ -142,6 +142,7 @@ fn compile_rows(
     let rest = |at: usize| {
         let Row { kind, key, bytes, costs, mask: of_limit, .. } = compiled[at];
         let is_bucket = word(at).is_none() && Kind::of(kind.into()) == Kind::Bucket;
+        let is_bucket = is_bucket && !rows.drops_at_once(at);
         let costs_one = bytes == 0 && costs.iter().all(|cost| *cost == 1);
         let is_told = key.0 & Key::SOURCE == 0 || of_limit.is_within(&mask);
         let of_source = if is_told { 0 } else { Key::SOURCE };
@@ -168,7 +169,10 @@ fn compile_rows(
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
         }),
         keyed: set(&|at| word(at).is_none()),
-        buckets_by_key: set(&|at| word(at).is_none() && !Kind::is_wide(compiled[at].kind.into())),
+        buckets_by_key: set(&|at| {
+            let is_bucket = word(at).is_none() && !Kind::is_wide(compiled[at].kind.into());
+            is_bucket && !rows.drops_at_once(at)
+        }),
         leasable,
         by_rest,
         penalties: set(&|at| rows.is_enforced(at) && compiled[at].penalty.after != 0),
@@ -185,7 +189,8 @@ fn compile_rows(
         limit_ids: [0; INLINE],
         tallies: [0; INLINE],
         default_profile: Profile::default(),
-        reserved: [[0; 14]; 5],
+        drops: set(&|at| rows.drops_at_once(at)),
+        reserved: [[0; 23]; 3],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {
@@ -207,8 +212,11 @@ fn compile_rows(
         let Row { key, costs, .. } = compiled[at];
         key.0 & (Key::PORT | Key::SOURCE_PORT) != 0 || costs.iter().any(|cost| *cost != costs[0])
     });
-    let of_header =
-        match_field::PROTOCOL | match_field::PORT | match_field::FLAGS | match_field::ICMP;
+    let of_header = match_field::PROTOCOL
+        | match_field::PORT
+        | match_field::SOURCE_PORT
+        | match_field::FLAGS
+        | match_field::ICMP;
     for (flag, on) in [
         (flag::FRAGMENTS, settings.match_fields & of_header != 0 || by_header != 0),
         (flag::PREFIXES, !profiles.prefixes.is_empty()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use limiter_common::{
     abi::table::WAYS,
-    algorithm::{kind::Kind, meter::Meter, rate::Rate},
+    algorithm::{gcra::Gcra, kind::Kind, meter::Meter, rate::Rate},
     base::address::Mask,
     policy::{
         limit::{COLUMNS, CostClass, INLINE, Key as Parts, LIMITS, Limit as Compiled},
@@ -44,6 +44,11 @@ impl<'a> Rows<'a> {
     pub(super) fn new(policy: &'a Policy) -> Result<Self, PolicyError> {
         let mut rows = Vec::new();
         for limit in policy.limits.iter().filter(|limit| limit.mode != Mode::Off) {
+            if limit.mode == Mode::Drop {
+                let key = &limit.key;
+                rows.push(Row { limit, layer: 0, candidate: false, key, allowance: None });
+                continue;
+            }
             let shape = limit.overrides.iter().find_map(|it| Some(it.layers.as_ref()?.len()));
             let layers = limit.layers.len().max(shape.unwrap_or(0));
             for layer in 0..layers {
@@ -67,10 +72,11 @@ impl<'a> Rows<'a> {
         if rows.len() > LIMITS as usize {
             return Err(PolicyError::TooManyLimits { needed: rows.len() });
         }
-        // A candidate is evaluated before its limit, and so counts packets that the limit refuses.
+        // A candidate is evaluated before its limit, and so counts packets that the limit refuses. What drops everything is
+        // evaluated before all others, as it takes no state.
         rows.sort_by_key(|row| {
             let conditions = std::cmp::Reverse(row.limit.conditions());
-            (width(row.key, policy.key_prefix), conditions, !row.candidate)
+            (!row.drops(), width(row.key, policy.key_prefix), conditions, !row.candidate)
         });
         Ok(Self { rows })
     }
@@ -85,7 +91,12 @@ impl<'a> Rows<'a> {
 
     pub(super) fn is_enforced(&self, at: usize) -> bool {
         let row = &self.rows[at];
-        row.limit.mode == Mode::Enforce && !row.candidate
+        row.limit.mode.drops() && !row.candidate
+    }
+
+    /// Whether the row drops all that it is about, and blocks nobody for that.
+    pub(super) fn drops_at_once(&self, at: usize) -> bool {
+        self.rows[at].drops_at_once()
     }
 
     /// The penalty of a limit, which all of its layers share.
@@ -130,23 +141,25 @@ impl<'a> Rows<'a> {
             let Some(place) = held.get(&row.identity()) else { continue };
             let override_column = match place.word {
                 Some(word) => word,
-                None if row.overrides().next().is_none() => COLUMNS,
+                None if row.drops() || row.overrides().next().is_none() => COLUMNS,
                 None => columns
                     .next()
                     .ok_or_else(|| PolicyError::TooManyColumns { limit: row.limit.name.clone() })?,
             };
             let meter = match row.allowance {
+                _ if row.drops() => meters.number(CLOSED)?,
                 Some(allowance) => meters.number(row.meter(allowance)?)?,
                 None => 0,
             };
             let shared_meter = match row.allowance.or_else(|| row.least_override()) {
+                _ if row.drops() => meter,
                 Some(allowance) => meters.number(row.shared_meter(allowance)?)?,
                 None => 0,
             };
             let (key, mask) = parts(row.key, policy.key_prefix);
             compiled.push(Compiled {
                 bit: 1 << at,
-                costs: costs(&row.limit.count),
+                costs: if row.drops() { [1; CostClass::COUNT] } else { costs(&row.limit.count) },
                 mask,
                 key,
                 limit_id: place.limit_id,
@@ -155,7 +168,7 @@ impl<'a> Rows<'a> {
                 shared_meter,
                 unused: 0,
                 override_column: override_column as u32,
-                bytes: u32::from(row.limit.count == Count::Bytes),
+                bytes: u32::from(row.limit.count == Count::Bytes && !row.drops()),
                 kind: row.kind().number() as u32,
                 penalty: if row.candidate {
                     Penalty::default()
@@ -168,13 +181,28 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// The meter of a row that drops everything.
+const CLOSED: Meter = Meter::bucket(Gcra::CLOSED);
+
 impl<'a> Row<'a> {
+    /// Whether the row drops all that it is about.
+    pub(super) fn drops(&self) -> bool {
+        self.limit.mode == Mode::Drop
+    }
+
+    /// Whether it does, and blocks nobody for that: it needs no state then.
+    pub(super) fn drops_at_once(&self) -> bool {
+        self.drops() && self.limit.penalty.is_none()
+    }
+
     /// The identity of the row over policies. A row with another key, kind of algorithm or unit is another
     /// one, and begins anew.
     pub(super) fn identity(&self) -> Identity {
         let Limit { name, count, .. } = self.limit;
         let what = if self.candidate { "/candidate" } else { "" };
         let algorithm = match self.example() {
+            // It has no state that another mode of the limit could go on with.
+            _ if self.drops() => "drop",
             Some(allowance) if allowance.is_bucket() => "bucket",
             Some(allowance) => allowance.algorithm(),
             None => "bucket",
@@ -196,6 +224,9 @@ impl<'a> Row<'a> {
 
     /// The meter of an allowance of this row.
     pub(super) fn meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
+        if self.drops() {
+            return Ok(CLOSED);
+        }
         let bytes = self.limit.count == Count::Bytes;
         let meter = allowance.meter(self.dearest()).map_err(|error| error.counting_bytes(bytes))?;
         Ok(if self.limit.precise { meter.precise() } else { meter })
@@ -230,7 +261,7 @@ impl<'a> Row<'a> {
 
     /// Whether the row counts new connections.
     pub(super) fn counts_connections(&self) -> bool {
-        self.limit.count == Count::Connections && !self.is_of_connections()
+        self.limit.count == Count::Connections && !self.is_of_connections() && !self.drops()
     }
 
     /// Whether a sender can use only few keys: it cannot make up tenants or interfaces.
@@ -248,8 +279,11 @@ impl<'a> Row<'a> {
         matches!(self.example(), Some(Allowance::Concurrent { .. }))
     }
 
-    /// Any allowance of the row: all have the same algorithm.
+    /// Any allowance of the row: all have the same algorithm. `None` for one that drops everything.
     fn example(&self) -> Option<Allowance> {
+        if self.drops() {
+            return None;
+        }
         self.allowance.or_else(|| self.overrides().find_map(|(_, allowance)| allowance))
     }
 

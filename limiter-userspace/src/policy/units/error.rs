@@ -215,7 +215,9 @@ impl ValueError {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
             }
             (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
-                "to switch a limit off, use `limiter limit del NAME`".to_owned()
+                "to switch a limit off, use `limiter limit del NAME`; to drop all that it is about, `limiter limit set \
+                 NAME --action drop`"
+                    .to_owned()
             }
             (Fault::Zero, Quantity::Burst | Quantity::DataBurst) => {
                 "a burst is at least 1; without one, it is chosen to suit the rate".to_owned()

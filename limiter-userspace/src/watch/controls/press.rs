@@ -261,10 +261,11 @@ impl Controls {
     fn ask_mode(&mut self, choice: Choice<'_>, now: Instant) {
         match self.limit(choice).filter(|_| self.focus == Focus::Limits) {
             Some(row) if row.candidate => self.tell(Err(CANDIDATE.to_owned())),
+            Some(row) if row.mode == Mode::Drop => self.tell(Err(DROPS.to_owned())),
             Some(row) => {
                 let mode = match row.mode {
                     Mode::Monitor => Mode::Enforce,
-                    Mode::Enforce | Mode::Off => Mode::Monitor,
+                    Mode::Enforce | Mode::Drop | Mode::Off => Mode::Monitor,
                 };
                 let action = Action::Switch { limit: row.limit.clone(), mode };
                 self.asking = Asking::Confirm { action, since: now, is_shown: false };
@@ -286,5 +287,7 @@ fn filter(text: &str) -> Result<Filter, String> {
 
 /// The message for a key that would change the policy.
 pub const READ_ONLY: &str = "nothing is changed from a watch with --read-only";
+const DROPS: &str =
+    "This limit drops all that it is about: `limiter limit set NAME --action off` ends that.";
 const CANDIDATE: &str = "A candidate only counts: select the limit that it is one for.";
 const SELECT_SOURCE: &str = "Select a source first, with the arrow keys.";

@@ -114,6 +114,11 @@ fn any_match(random: &mut Random) -> Match {
             vec![port..=port + random.below(2) as u16 * 1_000]
         })
         .unwrap_or_default(),
+        source_ports: maybe(random, 9, |random| {
+            let port = *random.pick(&PORTS);
+            vec![port..=port + random.below(2) as u16 * 1_000]
+        })
+        .unwrap_or_default(),
         tcp_flags: maybe(random, 9, |_| TcpFlags { set: SYN, clear: ACK }),
         icmp_types: maybe(random, 12, |_| vec![8, 128]).unwrap_or_default(),
         fragments: maybe(random, 8, |random| random.below(2) == 0),
@@ -176,6 +181,7 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
             Mode::Enforce,
             Mode::Enforce,
             Mode::Monitor,
+            Mode::Drop,
             Mode::Off,
         ]),
         layers,

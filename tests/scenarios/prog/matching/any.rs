@@ -15,7 +15,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Policy,
-    model::{Layer, Mode},
+    model::{Layer, Limit, Mode},
 };
 
 use self::{naive::Facts, policies::any_policy};
@@ -80,7 +80,16 @@ fn a_packet_is_counted_for_the_limits_that_are_about_it() {
             let facts = Facts { frame: &frame_of, bytes: frame.len() as u64, interface };
             // No limit applies to frames that are not IP, to those that are too deep, or to control traffic
             // that no limit names.
-            let is_asked = frame_of != Reference::NonIp && !deep && control(&frame).is_none();
+            let names = |limit: &Limit| {
+                let it = &limit.matching;
+                let here =
+                    it.interfaces.is_empty() || it.interfaces.iter().any(|it| it == interface);
+                here && it.protocols.contains(&58) && it.icmp_types.contains(&135)
+            };
+            // Of control traffic, these policies can name neighbour discovery alone.
+            let is_free = control(&frame)
+                .is_some_and(|(protocol, _)| protocol != "ndp" || !policy.limits.iter().any(names));
+            let is_asked = frame_of != Reference::NonIp && !deep && !is_free;
             let fits = policy.limits.iter().filter(|limit| is_asked && facts.fits(limit, &policy));
             let expected: BTreeSet<_> = fits.map(|limit| limit.name.clone()).collect();
             assert_eq!(counted, expected, "packet {number}, made of {name}: {frame_of:?}");

@@ -55,6 +55,46 @@ fn a_range_of_ports_ends_where_it_says() {
 }
 
 #[test]
+fn source_ports_are_matched_like_destination_ports() {
+    let cases: [(&str, &[u16], &[u16]); 6] = [
+        ("0", &[0], &[1, 65_535]),
+        ("65535", &[65_535], &[65_534, 0]),
+        // Not with its two bytes swapped.
+        ("53", &[53], &[52, 54, 53 << 8]),
+        ("1024-65535", &[1_024, 65_535], &[1_023, 0]),
+        ("[dns, ntp, 11211]", &[53, 123, 11_211], &[52, 54, 122, 124, 11_210, 11_212]),
+        ("0-65535", &[0, 255, 256, 32_768, 65_535], &[]),
+    ];
+    let mut program = program(&Policy::default());
+    for (ports, within, beyond) in cases {
+        let from = |from: &u16| with_ports(&TCP_AND_UDP, [*from, 5_000]);
+        let about: Vec<_> = within.iter().flat_map(from).collect();
+        let mut not: Vec<_> = beyond.iter().flat_map(from).collect();
+        for (to, from) in within.iter().zip(beyond) {
+            // The destination port does not matter.
+            not.extend(with_ports(&TCP_AND_UDP, [*from, *to]));
+        }
+        not.extend(with_ports(&[SCTP], [within[0], within[0]]));
+        not.push(Frame::echo(A, B, 1, 2));
+        check(&mut program, &format!("protocol: [tcp, udp], source_ports: {ports}"), &about, &not);
+    }
+    let both = "protocol: udp, source_ports: 53, ports: 5000";
+    let not = [[53, 5_001], [54, 5_000]].map(|ports| with_ports(&[17], ports)).concat();
+    check(&mut program, both, &with_ports(&[17], [53, 5_000]), &not);
+    // A service has destination ports.
+    let service = "service: web, source_ports: 53";
+    let not = [[53, 81], [80, 80]].map(|ports| with_ports(&[17], ports)).concat();
+    check(&mut program, service, &with_ports(&[17], [53, 80]), &not);
+    // Ports that are hidden could be any.
+    let hidden = [
+        Frame::ip(A, B, 17).bytes(&[0, 9]),
+        Frame::ip(A, B, 17).bytes(&[9; 8]).fragment(7, 40, false),
+        Frame::ip(A6, B6, 17).bytes(&[9; 8]).fragment(7, 40, true),
+    ];
+    check(&mut program, "protocol: udp, source_ports: 53", &hidden, &with_ports(&[17], [9, 53]));
+}
+
+#[test]
 fn a_service_is_its_protocols_and_its_ports() {
     let to = |to: &u16| with_ports(&TCP_AND_UDP, [5_000, *to]);
     let about: Vec<_> = [80, 443, 8_000, 8_001, 8_010].iter().flat_map(to).collect();

@@ -56,7 +56,8 @@ fn rates_are_read_as_stated() {
 
 #[test]
 fn other_rates_are_refused_with_cause_and_remedy() {
-    let off = "to switch a limit off, use `limiter limit del NAME`";
+    let off = "to switch a limit off, use `limiter limit del NAME`; to drop all that it is about, `limiter limit set NAME \
+               --action drop`";
     let examples = "give packets per time, such as 10kpps, 100/s or 5/min";
     let fast = "to switch a limit off, use `limiter limit del NAME`; the highest rate is 1Gpps";
     let slow = "the lowest rate is 1/366day";

@@ -1,0 +1,158 @@
+//! `limit add`: limits without a document.
+
+use std::time::Duration;
+
+use limiter_tests::{
+    packet::{Frame, SYN},
+    traffic::Sender,
+};
+use serde_json::Value;
+
+use super::{Bench, Document, SMALL};
+
+const TO: [u8; 4] = [192, 0, 2, 99];
+
+fn send(bench: &Bench, frame: Frame, packets: u64) {
+    let (from, to) = (&bench.hosts.client_port, &bench.hosts.router_port);
+    let frame = frame.macs(from.mac, to.mac).build();
+    let length = Duration::from_millis(packets);
+    let mut sender = Sender::new(&bench.hosts.client.namespace, from, 1_000, frame).unwrap();
+    assert_eq!(sender.send(length, &Default::default()).unwrap().packets, packets);
+}
+
+/// Packets that a limit admitted, and those that it refused.
+fn counted(bench: &Bench, limit: &str) -> (u64, u64) {
+    let status = bench.json("status -j");
+    let limits = status["limits"].as_array().unwrap();
+    let limit = limits.iter().find(|it| it["name"] == limit).unwrap();
+    let of = |what: &str| limit[what].as_u64().unwrap();
+    (of("conform"), of("exceed"))
+}
+
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    bench
+}
+
+#[test]
+fn a_limit_is_added_as_it_would_be_by_a_document() {
+    let bench = bench();
+    let added = bench.done("limit add ssh --match tcp:ssh --rate 5/min --count syns --per source");
+    assert_eq!(added.stdout, "ssh limit: 5/min after a burst of 1 SYNs\n");
+    let again = bench.done("limit add ssh --match tcp:22 --rate 5/min --count syns");
+    assert_eq!(again.stdout, "ssh limit: there already: 5/min after a burst of 1 SYNs\n");
+    bench.done(
+        "limit add dns --match udp:53 --count bytes --rate 2Mbit/s --per source/24,destination",
+    );
+    bench.done("limit add open --match tcp:443 --open 20");
+    bench.done("limit add slow --rate 1/min --action monitor --interface eth0");
+    let saved = bench.done("policy show").stdout;
+    let document = Document::new(
+        "limits:\n\
+         - {name: ssh, match: {protocol: tcp, ports: ssh}, key: source, count: syns, rate: 5/min}\n\
+         - {name: dns, match: {protocol: udp, ports: dns}, key: [source/24, destination], count: bytes, rate: 2Mbit/s}\n\
+         - {name: open, match: {protocol: tcp, ports: https}, key: source, algorithm: concurrent, limit: 20}\n\
+         - {name: slow, match: {interface: eth0}, key: source, rate: 1/min, action: monitor}",
+    );
+    let diff = bench.done(&document.in_place("policy diff FILE")).stdout;
+    assert!(diff.contains("no difference"), "{diff}\n{saved}");
+    let syn = |port| Frame::tcp([10, 0, 0, 1], TO, 5_000, port, SYN);
+    send(&bench, syn(22), 10);
+    send(&bench, syn(23), 10);
+    // Part of a token is enough for one packet.
+    let (conform, exceed) = counted(&bench, "ssh");
+    assert!(conform <= 2 && conform + exceed == 10, "{conform} {exceed}");
+    let shown = bench.json("limit show ssh -j");
+    assert_eq!((&shown["count"], &shown["burst"]), (&"syns".into(), &1.into()));
+}
+
+#[test]
+fn a_limit_is_dropped_and_deleted() {
+    let bench = bench();
+    let added = bench.done("limit add reflection --match udp,tcp sport:53,123,11211 --action drop");
+    assert_eq!(added.stdout, "reflection limit: drops all that it is about\n");
+    send(&bench, Frame::udp([10, 0, 0, 1], TO, 11_211, 9_999).payload(18), 20);
+    send(&bench, Frame::udp([10, 0, 0, 1], TO, 11_212, 9_999).payload(18), 20);
+    assert_eq!(counted(&bench, "reflection"), (0, 20));
+    let list = bench.done("limit list").stdout;
+    let row: Vec<&str> = list
+        .lines()
+        .find(|line| line.starts_with("reflection"))
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(row, ["reflection", "source", "0", "drop"], "{list}");
+    let status = bench.done("status").stdout;
+    assert!(
+        status.lines().any(|line| line.starts_with("reflection") && line.contains("drop")),
+        "{status}"
+    );
+    let test = "test --src 192.0.2.9 --dst 192.0.2.99 --proto udp --dport 9999 --sport 53";
+    assert!(bench.run(test).outcome().unwrap().stdout.contains("reflection"));
+    let explained = bench.done("policy explain 192.0.2.9:9999/udp").stdout;
+    assert!(explained.contains("source port"), "{explained}");
+    let got = bench.done("get 10.0.0.1").stdout;
+    assert!(
+        got.lines().any(|line| line.starts_with("reflection") && line.contains("drop")),
+        "{got}"
+    );
+    let metrics = bench.done("metrics").stdout;
+    let info = "limiter_limit_info{limit=\"reflection\",layer=\"1\",key=\"source\",count=\"packets\",algorithm=\"\",mode=\"drop\"} 1";
+    assert!(metrics.contains(info), "{metrics}");
+    // It is in the document, and read back.
+    let document = Document::new("");
+    bench.done(&document.in_place("policy save FILE"));
+    let diff = bench.done(&document.in_place("policy diff FILE")).stdout;
+    assert!(diff.contains("no difference"), "{diff}");
+    bench.done("limit set reflection --action off");
+    bench.done("limit set reflection --action drop");
+    bench.refused("limit set reflection --action enforce", 4, &["not set", "--rate"]);
+    assert_eq!(bench.done("limit del reflection").stdout, "reflection limit: deleted\n");
+    assert_eq!(find(&bench, "reflection"), None);
+
+    bench.done("limit add web --match tcp:80 --rate 5/s");
+    let deleted = bench.done("limit del web");
+    assert_eq!(deleted.stdout, "web limit: off\n");
+    deleted.assert_says(&["limiter limit del web --all"]);
+    bench.done("limit add web --match tcp:80 --rate 7/s");
+    bench.done("limit set web --action drop");
+    bench.done("limit set web --action enforce");
+    assert_eq!(find(&bench, "web").unwrap()["rate_per_second"], 7);
+    assert_eq!(bench.done("limit del web --all").stdout, "web limit: deleted\n");
+    assert_eq!(find(&bench, "web"), None);
+}
+
+fn find(bench: &Bench, name: &str) -> Option<Value> {
+    let list = bench.json("limit list -j");
+    let limits = list["limits"].as_array().unwrap();
+    limits.iter().find(|limit| limit["name"] == name).cloned()
+}
+
+#[test]
+fn what_cannot_be_added_is_told_with_what_to_do() {
+    let bench = bench();
+    bench.done("limit add ssh --match tcp:ssh --rate 5/min");
+    for (arguments, code, words) in [
+        (
+            "limit add ssh --match tcp:ssh --rate 6/min",
+            3,
+            &["another limit ssh", "limit set ssh"][..],
+        ),
+        (
+            "limit add other --match tcp:22 --rate 9/s",
+            3,
+            &["limit ssh has the match", "limit set ssh"],
+        ),
+        ("limit add source --rate 5/s", 3, &["source", "limit set source"]),
+        ("limit add new --match ssh --rate 5/s", 2, &["tcp:ssh"]),
+        ("limit add new --match tpc:22 --rate 5/s", 2, &["tpc:22", "tcp:22, udp:53"]),
+        ("limit add new --match tcp:22 --rate 5/s --per flow", 2, &["no key `flow`", "connection"]),
+        ("limit add new --match tcp:22 --rate 0", 2, &["zero", "action: drop"]),
+        ("limit add new --match tcp:22", 2, &["limits nothing", "rate"]),
+        ("limit add New --match tcp:22 --rate 5/s", 2, &["New"]),
+    ] {
+        bench.refused(arguments, code, words);
+    }
+    bench.refused("limit set ssh --rate 0", 2, &["--action drop"]);
+}
