@@ -1,4 +1,4 @@
-//! A pcap file: any bytes are packets or are told what is wrong with them. No packet has more bytes than the file, and
+//! A pcap or pcapng file: any bytes are packets or are told what is wrong with them. No packet has more bytes than the file, and
 //! each is read by the parser of the datapath.
 
 #![no_main]

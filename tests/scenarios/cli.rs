@@ -8,6 +8,7 @@ mod confirm;
 mod crowdsec;
 mod doctor;
 mod documented;
+mod drops;
 mod environment;
 mod events;
 mod fail2ban;

@@ -42,6 +42,7 @@ mod penalties;
 mod plain;
 mod proofs;
 mod refused;
+mod samples;
 mod sent;
 mod sets;
 mod survey;

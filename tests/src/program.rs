@@ -28,7 +28,7 @@ use limiter_common::{
         table::{Debts, JiffyClock, Set, Source, WAYS},
     },
     base::{address::Address, tally::Tally},
-    memory::{event::SourceEvent, fragment::Datagram},
+    memory::{event::SourceEvent, fragment::Datagram, sample::Sample},
     packet::{
         headers::{Fragment, Packet},
         parse::parse,
@@ -51,6 +51,7 @@ use limiter_userspace::{
         maps::Maps,
         mode::Mode,
         program::Program,
+        samples::Samples,
     },
     policy::Policy,
 };
@@ -481,6 +482,16 @@ impl Loaded {
         let pins = &self.pins;
         let listen = || Listener::open(pins);
         Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
+    }
+
+    /// Takes the samples of dropped packets since the last call.
+    ///
+    /// # Errors
+    /// Fails if a system call fails.
+    pub fn samples(&self) -> Result<Vec<Sample>> {
+        Ok(self.on_pins(|pins| {
+            Ok::<_, limiter_userspace::error::Error>(Samples::open(pins)?.collect())
+        })??)
     }
 
     /// Reads the debug messages since the last call.

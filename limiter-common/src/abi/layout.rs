@@ -104,6 +104,10 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// Per-CPU array of one [`EventStats`](crate::memory::event::EventStats).
     pub const EVENT_STATS: &str = "EVENT_STATS";
+    /// Array of one [`Sampling`](crate::memory::sample::Sampling), which can be mapped into memory.
+    pub const SAMPLING: &str = "SAMPLING";
+    /// Ring of [`Sample`](crate::memory::sample::Sample), of which one process at a time is to read.
+    pub const SAMPLES: &str = "SAMPLES";
     /// Array of one [`JiffyClock`](crate::abi::table::JiffyClock).
     pub const JIFFY_CLOCK: &str = "JIFFY_CLOCK";
     /// Array of one `u64`: the longest time in ns by which a tick of the kernel was late since the instance was made, or its
@@ -217,6 +221,9 @@ pub const CHUNK: usize = 4096;
 
 /// Bytes of [`map::EVENTS`]: room for some thousands.
 pub const EVENT_BYTES: u32 = 1 << 18;
+
+/// Bytes of [`map::SAMPLES`]: room for some hundreds.
+pub const SAMPLE_BYTES: u32 = 1 << 17;
 
 /// Entries of [`map::TALLIES`]: those of the policy in force and of the one before.
 pub const TALLIES: u32 = 2 * LIMITS;

@@ -20,6 +20,7 @@ use crate::{
         ending::Ending,
         event::{EventStats, SourceEvent},
         refused_syn::RefusedSyn,
+        sample::{Sample, Sampling},
     },
     policy::{
         control::Budgets,
@@ -63,6 +64,8 @@ pod!(
     Profile,
     RefusedSyn,
     Request,
+    Sample,
+    Sampling,
     Set,
     Settings,
     SlotCounters,

@@ -58,11 +58,12 @@ impl Gcra {
         strict: 0,
         precise: 0,
     };
-    /// The bucket that admits nothing: one packet takes all of its depth, and it has to have room for the whole packet.
+    /// The bucket that admits nothing: one packet takes all of its depth, and it has to have room for the whole packet. Its
+    /// depth is longer than any tick, and what several packets take at once fits in a word.
     pub const CLOSED: Self = Self {
-        interval: Self::MAX_DEPTH,
-        depth: Self::MAX_DEPTH,
-        dearest: Self::MAX_DEPTH,
+        interval: 1 << 40,
+        depth: 1 << 40,
+        dearest: 1 << 40,
         near: 0,
         shift: 0,
         fraction: 0,

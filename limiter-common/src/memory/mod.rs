@@ -9,3 +9,4 @@ pub mod jiffy;
 pub mod offence;
 pub mod pending;
 pub mod refused_syn;
+pub mod sample;

@@ -13,14 +13,17 @@ use limiter_common::{
     abi::{
         counters::{LimitTally, SlotCounters, TableStats},
         description::OldTables,
-        layout::{EVENT_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
+        layout::{EVENT_BYTES, SAMPLE_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, OffenceRecord, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
     base::{address::Address, tally::Tally},
-    memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
+    memory::{
+        cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn,
+        sample::Sampling,
+    },
     policy::{
         control::{self, Budgets},
         limit::{INTERFACES, LIMITS as LIMIT_COUNT, Limit},
@@ -133,6 +136,13 @@ pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(EVENT_BYTES, 0);
 
 #[map]
 pub(crate) static EVENT_STATS: PerCpuArray<EventStats> = PerCpuArray::with_max_entries(1, 0);
+
+/// Mapped by the reader of samples, which moves the time on by one store.
+#[map]
+pub(crate) static SAMPLING: Array<Sampling> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub(crate) static SAMPLES: RingBuf = RingBuf::with_byte_size(SAMPLE_BYTES, 0);
 
 #[map]
 pub(crate) static JIFFY_CLOCK: Array<JiffyClock> = Array::with_max_entries(1, 0);

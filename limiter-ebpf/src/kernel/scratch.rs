@@ -130,6 +130,8 @@ pub(crate) struct PacketScratch {
     pub(crate) newcomer: ProbationSlot,
     /// The binding of its source's entry that it is decided under.
     pub(crate) binding: Binding,
+    /// What tells the limit that it is over, see [`Blame`].
+    pub(crate) blame: Blame,
     /// The limit that it is over.
     pub(crate) refusing: Refusing,
     /// The enforced limit that refused it, as a bit; 0 if none did.
@@ -440,6 +442,30 @@ pub(crate) extern "C" fn sync_clock(tick: u64) -> u64 {
             time
         }
         Err(now) => now,
+    }
+}
+
+/// What tells the limit that a packet is over, where samples of dropped packets are asked for: a number, as all
+/// packets begin with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Blame(u64);
+
+impl Blame {
+    /// No limit.
+    pub(crate) const NONE: Self = Self(0);
+    /// [`PacketScratch::refusing`] does.
+    pub(crate) const REFUSING: Self = Self(u64::MAX);
+
+    /// The limit with this tally.
+    #[inline(always)]
+    pub(crate) const fn tally(tally: u32) -> Self {
+        Self(tally as u64 + 1)
+    }
+
+    /// The tally of the limit, if that is known.
+    #[inline(always)]
+    pub(crate) const fn of_tally(self) -> Option<u32> {
+        if self.0 == 0 || self.0 == u64::MAX { None } else { Some(self.0 as u32 - 1) }
     }
 }
 

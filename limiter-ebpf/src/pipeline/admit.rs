@@ -19,7 +19,7 @@ use crate::{
     kernel::{
         barrier::{black_box, escape},
         maps::METERS,
-        scratch::{self, PacketScratch},
+        scratch::{self, Blame, PacketScratch},
     },
     limits::{
         counters::{self, Outcome, Outcomes},
@@ -259,7 +259,9 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
     {
         return Verdict::OPEN;
     }
-    counters::count(settings.tallies[place], Outcome::Exceed, scratch.bytes);
+    let tally = settings.tallies[place];
+    counters::count(tally, Outcome::Exceed, scratch.bytes);
+    scratch.blame = Blame::tally(tally);
     entry.account(true, scratch.reread().bytes);
     Verdict::new(Reason::Exceed)
 }

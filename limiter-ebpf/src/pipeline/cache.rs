@@ -14,7 +14,7 @@ use crate::{
         clock,
         key::SourceKey,
         maps::{CACHE, LIMITS},
-        scratch::{self, PacketScratch, Refusing},
+        scratch::{self, Blame, PacketScratch, Refusing},
     },
     limits::{
         counters::{self, Outcome, Outcomes},
@@ -114,6 +114,7 @@ pub(crate) fn decide(
         } else {
             cached.dropped.add(bytes);
             counters::count(cached.tally.into(), Outcome::Exceed, bytes);
+            scratch.reread().blame = Blame::tally(cached.tally.into());
             if cached.is_due() {
                 escape(scratch);
                 tell_slot(epoch);

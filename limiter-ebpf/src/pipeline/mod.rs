@@ -14,5 +14,6 @@ pub(crate) mod lists;
 pub(crate) mod probation;
 pub(crate) mod refusal;
 mod run;
+mod sample;
 
 pub use self::{dispatch::dispatch, run::run};

@@ -24,7 +24,7 @@ use crate::{
         barrier::escape,
         churn, clock,
         maps::{METERS, PROFILES},
-        scratch::{self, FirstCharge, PacketScratch},
+        scratch::{self, Blame, FirstCharge, PacketScratch},
     },
     limits::{
         counters::{self, Outcomes},
@@ -117,6 +117,8 @@ fn refuse_by_key() -> Option<u32> {
     if bill.contended != 0 {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
+    scratch.blame = Blame::REFUSING;
+    scratch.refusing.begin(bill.refused);
     keyed::count_keyed(scratch.binding.epoch(), 0, bill.refused, bill.monitored());
     Some(Verdict::new(Reason::Exceed).0 as u32)
 }

@@ -16,6 +16,7 @@ use crate::{
     history::proofs::{prove_refused_syn, record_violation},
     kernel::{barrier::escape, clock, maps::METERS, scratch::PacketScratch},
     limits::{inline, keyed::find_wait_keyed},
+    pipeline::sample::{is_asked_for, sample},
     policy::{active::settings, verdict::Verdict},
     table::{entry::SourceEntry, lookup::EntryId},
 };
@@ -27,6 +28,10 @@ use crate::{
 pub(crate) extern "C" fn settle_refusal(ctx: *mut xdp_md, verdict: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let (epoch, refused) = (scratch.binding.epoch(), scratch.refused);
+    // A limit that only monitors lets the packet pass. That everything does, or that it is dropped, its verdict tells.
+    if scratch.refusing.bit != 0 && refused == 0 && is_asked_for() {
+        sample(ctx, verdict as u32);
+    }
     let is_dropped = Verdict(verdict).drops() || scratch.monitors();
     if refused == 0 && (scratch.may_prove == 0 || is_dropped) {
         return 0;

@@ -12,7 +12,10 @@ use limiter_common::{
 use crate::events::debug::{tell_anomaly, tell_binding, tell_giving_up, tell_refusal};
 use crate::{
     events::emit::note_refusal,
-    kernel::{frame::XdpFrame, scratch::PacketScratch},
+    kernel::{
+        frame::XdpFrame,
+        scratch::{Blame, PacketScratch},
+    },
     pipeline::{
         admit::admit,
         cache::remember_refusal,
@@ -22,6 +25,7 @@ use crate::{
         headers::{OTHER, UNUSUAL, read_all, read_plain},
         lease::keep_lease,
         refusal::settle_refusal,
+        sample::settle,
     },
     policy::{active::ActivePolicy, verdict::Verdict},
     table::{entry, insert::find_or_insert_entry, lookup::EntryId},
@@ -37,20 +41,21 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     let frame = XdpFrame::new::<FRAGS>(ctx);
     let bytes = frame.total() as u64;
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
-        return Verdict::new(Reason::Contended).settle(bytes);
+        return settle(ctx.ctx, &Verdict::new(Reason::Contended), bytes);
     };
     (scratch.bytes, scratch.entry_id) = (bytes, EntryId::UNKNOWN.0);
     scratch.is_read = 0;
+    scratch.blame = Blame::NONE;
     if !read_plain(&frame, scratch, &policy)
         && let Some(verdict) = read_any(ctx.ctx, &policy)
     {
-        return verdict.settle(scratch.reread().bytes);
+        return settle(ctx.ctx, &verdict, scratch.reread().bytes);
     }
     // What of the packet was written is read back: the ways that it was read in are no longer told apart.
     let verdict = admit(ctx.ctx, scratch.reread(), &policy);
     // Most packets there are end here.
     if verdict.is_decided() && !verdict.is_open() {
-        return verdict.settle(scratch.reread().bytes);
+        return settle(ctx.ctx, &verdict, scratch.reread().bytes);
     }
     decide_fully(ctx.ctx, verdict)
 }
@@ -83,12 +88,13 @@ fn read_any(ctx: *mut xdp_md, policy: &ActivePolicy) -> Option<Verdict> {
 /// Decides about a packet that takes a closer look, limit by limit.
 #[inline(always)]
 fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return verdict.settle(0) };
+    let Some(scratch) = PacketScratch::get() else { return settle(ctx, &verdict, 0) };
     if scratch.is_read == 0 {
         read_all(ctx);
     }
     let scratch = scratch.reread();
     scratch.refusing.begin(0);
+    scratch.blame = Blame::REFUSING;
     (scratch.refused, scratch.may_prove) = (0, 0);
     scratch.tag = 0;
     (scratch.lease_lost, scratch.may_lease) = (0, 0);
@@ -108,7 +114,7 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
         tell_giving_up(verdict.0 as u32);
     }
     // It is looked up again, as there is no room on the stack to remember where it is.
-    let Some(scratch) = PacketScratch::get() else { return verdict.settle(0) };
+    let Some(scratch) = PacketScratch::get() else { return settle(ctx, &verdict, 0) };
     let bytes = scratch.bytes;
     if scratch.may_lease != 0 {
         keep_lease();
@@ -121,7 +127,7 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
         #[cfg(feature = "messages")]
         tell_refusal(verdict.0 as u32);
     }
-    verdict.settle(bytes)
+    settle(ctx, &verdict, bytes)
 }
 
 /// Decides about a packet by its entry, if that is known.

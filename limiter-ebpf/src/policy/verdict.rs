@@ -38,6 +38,12 @@ impl Verdict {
         self.0 >= Reason::Exceed.index() as u64
     }
 
+    /// Whether the frame is dropped, or would be if everything were not only monitored.
+    #[inline(always)]
+    pub(crate) const fn would_drop(&self) -> bool {
+        self.0 >= Reason::Monitor.index() as u64
+    }
+
     /// Whether it is one: a packet that met other CPUs at its state has to be decided about anew.
     #[inline(always)]
     pub(crate) const fn is_decided(&self) -> bool {

@@ -89,6 +89,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("penalty list", &["limiter penalty list"]),
     ("penalty flush", &["limiter penalty flush"]),
     ("watch", &["limiter watch", "limiter watch -j --interval 5s --count 12"]),
+    (
+        "drops",
+        &[
+            "limiter drops",
+            "limiter drops --limit source --count 20",
+            "limiter drops --source 203.0.113.0/24 --for 10s --top",
+            "limiter drops --for 10s --pcap drops.pcap",
+        ],
+    ),
     ("top", &["limiter top -n 3"]),
     ("agent", &["limiter agent -i eth0 --policy /etc/limiter/policy.yaml --listen 127.0.0.1:9180"]),
     ("metrics", &["limiter metrics"]),

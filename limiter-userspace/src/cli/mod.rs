@@ -6,6 +6,7 @@ mod change;
 mod completion;
 mod detach;
 mod doctor;
+mod drops;
 mod examples;
 mod explain;
 mod get;
@@ -111,6 +112,8 @@ enum Command {
     Penalty(list::PenaltyCommand),
     /// Watch rates, drops and the top dropped sources; leaving it changes nothing
     Watch(watch::Watch),
+    /// Show packets that are dropped, as they come, and what most of them have in common
+    Drops(drops::Drops),
     /// List the sources with the most drops
     Top(statistics::Top),
     /// Attach interfaces when they appear, follow a policy document, serve metrics, until it is stopped
@@ -181,6 +184,7 @@ pub fn run() -> ExitCode {
         Command::Deny(list) => list.run(List::Deny, &pins, &mut output),
         Command::Penalty(list) => list.run(&pins, &mut output),
         Command::Watch(watch) => watch.run(&silent, &mut output),
+        Command::Drops(drops) => drops.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
         Command::Agent(agent) => agent.run(silent, &mut output),
         Command::Metrics => metrics::metrics(&pins, &mut output),

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::maps;
+use super::{maps, policy::read::Document};
 use crate::{
     datapath::{
         bpffs::Pins,
         instance::{Attached, attached},
+        maps::Maps,
+        trial::trial,
     },
     error::{Error, Result},
     output::{
@@ -36,7 +38,15 @@ kernel is made of. Nothing is charged, created or counted.
 
 Each packet of a file is judged by itself, against the present state: none of them is charged, so a \
 burst in the file does not use up a limit. Later fragments follow the first one of their datagram, if \
-the file has it before them.";
+the file has it before them.
+
+With `--policy`, packets are judged by a document instead, in a fresh state. Nothing has to be attached, \
+and an instance that runs is not asked. Limits about an interface then match no packet. It takes the \
+rights of root, as the kernel keeps the tables.
+
+A file is pcap or pcapng, of Ethernet, of plain IP, of loopback interfaces, or of `tcpdump -i any`. \
+Packets without an Ethernet header are taken for frames with one. Of a file that is cut, what can be read \
+is judged; then the exit code is 1.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -78,10 +88,14 @@ pub(super) struct Test {
     /// Interface that packets arrive on, named as for `limiter attach` [default: the first one that is attached]
     #[arg(long = "in", value_name = "IFACE")]
     interface: Option<String>,
-    /// Judge the packets of a capture file, as `tcpdump -w` writes it
+    /// Judge the packets of a capture, as tcpdump and Wireshark write it, also with gzip or zstd; `-` is
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["src", "dst", "proto", "sport", "dport",
           "flags", "icmp", "length", "tagged", "fragment"])]
     pcap: Option<PathBuf>,
+    /// Judge by this policy document, not by the policy in force
+    #[arg(long, value_name = "FILE", conflicts_with = "interface")]
+    policy: Option<PathBuf>,
     /// Print the verdict of every packet of a file
     #[arg(short, long, requires = "pcap")]
     verbose: bool,
@@ -93,8 +107,7 @@ impl Test {
             Some(path) => self.file(Capture::open(path)?, pins, output),
             None => {
                 let frame = self.sketch()?.build()?;
-                let maps = maps(pins)?;
-                let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
+                let (maps, slot) = self.tables(pins)?;
                 let now = now();
                 let mut inquiry = Inquiry::new(&maps, now)?;
                 let verdict = inquiry.verdict(&Sighting::whole(&frame), slot, now)?;
@@ -104,25 +117,46 @@ impl Test {
     }
 
     fn file(&self, mut capture: Capture, pins: &Pins, output: &mut Output) -> Result<()> {
-        let maps = maps(pins)?;
-        let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
+        let (maps, slot) = self.tables(pins)?;
         let mut inquiry = Inquiry::new(&maps, now())?;
         let mut summary = Summary::default();
         let (fragments, start) = (Fragments::default(), now());
         let mut first = None;
-        while let Some((time, sighting)) = capture.read()? {
+        // A file that is cut or broken is judged up to there.
+        let end = loop {
+            let (time, sighting) = match capture.read() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
             // Fragments expire by the time of their capture, as if the first packet came in now.
-            let at = start + time.saturating_sub(*first.get_or_insert(time));
+            let at = start.saturating_add(time.saturating_sub(*first.get_or_insert(time)));
             let verdict = inquiry.verdict_after(&fragments, at, &sighting, slot, now())?;
             summary.add(&verdict, sighting.total as u64);
             if self.verbose {
                 verdict::print(output, Some(summary.packets()), &verdict)?;
                 if output.is_closed() {
-                    break;
+                    break Ok(());
                 }
             }
+        };
+        if end.is_ok() || summary.packets() > 0 {
+            summary.print(output)?;
+            output.flush()?;
         }
-        Ok(summary.print(output)?)
+        Ok(end?)
+    }
+
+    /// The tables that packets are judged by, and the slot of the interface that they come in by.
+    fn tables(&self, pins: &Pins) -> Result<(Maps, u32)> {
+        match &self.policy {
+            Some(file) => Ok((trial(&Document::read(file)?.policy)?, 0)),
+            None => {
+                let maps = maps(pins)?;
+                let slot = slot(&attached(pins, &maps)?, self.interface.as_deref())?;
+                Ok((maps, slot))
+            }
+        }
     }
 
     fn sketch(&self) -> Result<Sketch> {

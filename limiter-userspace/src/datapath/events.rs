@@ -70,7 +70,7 @@ impl Maps {
 }
 
 /// A value by its bytes, if there are as many as it has.
-fn value<T: Pod>(bytes: &[u8]) -> Option<T> {
+pub(super) fn value<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() != size_of::<T>() {
         return None;
     }

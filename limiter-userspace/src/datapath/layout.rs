@@ -17,14 +17,17 @@ use limiter_common::{
         counters::{LimitTally, SlotCounters, TableStats},
         description::Description,
         interface::Interface,
-        layout::{BUILDS, CHUNK, EVENT_BYTES, TALLIES, map, shared, table_stats},
+        layout::{BUILDS, CHUNK, EVENT_BYTES, SAMPLE_BYTES, TALLIES, map, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, OffenceRecord, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
     },
     algorithm::meter::{Measure, Meter},
     base::tally::Tally,
-    memory::{cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn},
+    memory::{
+        cache::Cached, ending::Ending, event::EventStats, fragment, refused_syn::RefusedSyn,
+        sample::Sampling,
+    },
     policy::{
         control::{self, Budgets},
         limit::{INTERFACES, LIMITS, Limit},
@@ -52,7 +55,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map that each instance has.
-pub(crate) const SHAPES: [Shape; 40] = [
+pub(crate) const SHAPES: [Shape; 42] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -82,6 +85,8 @@ pub(crate) const SHAPES: [Shape; 40] = [
     shape::<u32, TableStats>(map::TABLE_STATS, MapType::PerCpuArray, Some(table_stats::LEN)),
     shape::<(), ()>(map::EVENTS, MapType::RingBuf, Some(EVENT_BYTES)),
     shape::<u32, EventStats>(map::EVENT_STATS, MapType::PerCpuArray, Some(1)),
+    shape::<u32, Sampling>(map::SAMPLING, MapType::Array, Some(1)),
+    shape::<(), ()>(map::SAMPLES, MapType::RingBuf, Some(SAMPLE_BYTES)),
     shape::<u32, JiffyClock>(map::JIFFY_CLOCK, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TICK_LAG, MapType::Array, Some(1)),
     shape::<u32, u64>(map::TEST_CLOCK, MapType::Array, Some(1)),

@@ -42,6 +42,7 @@ pub(crate) mod prefix_rules;
 pub(crate) mod privilege;
 pub mod program;
 pub mod refusal;
+pub mod samples;
 pub mod sizes;
 pub mod snapshot;
 pub mod sources;
@@ -50,4 +51,5 @@ pub mod statistics;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;
+pub mod trial;
 mod trie;

@@ -31,7 +31,7 @@ use super::{maps::Maps, object::object, sizes::Sizes, sys, trie};
 use crate::{
     error::{Error, Result},
     policy::{
-        Assignment, Context, Layers, Policy, PolicyError, Tables, compile,
+        Assignment, Context, Layers, Policy, Tables, compile,
         error::{METERS, PROFILES},
     },
 };
@@ -162,10 +162,7 @@ impl Maps {
         let stored = StoredPolicy::new(layers, held, origin.or(origin_before));
         let document = stored.write()?;
         let room = self.capacity(map::DOCUMENT)? as usize / 2 * CHUNK;
-        if document.len() > room {
-            let entries = stored.run_time.entries().len();
-            return Err(PolicyError::TooMuch { entries, bytes: document.len(), room }.into());
-        }
+        document::check_room(document.len(), room, stored.run_time.entries().len())?;
         self.make_for(&tables)?;
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
         self.write_tables(&tables, next)?;

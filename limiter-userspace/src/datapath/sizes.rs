@@ -84,6 +84,13 @@ impl Sizes {
         Self::for_cpus(sources, cpus())
     }
 
+    /// The least room that can be asked for on this machine, but for so many overrides or the usual number.
+    pub fn smallest(overrides: u32) -> Self {
+        let [sources, buckets, wide_states, _] = Self::least(cpus());
+        let overrides = overrides.clamp(Self::FEWEST_OVERRIDES, Self::MOST);
+        Self { sources, buckets, wide_states, overrides }
+    }
+
     fn for_cpus(sources: u32, cpus: u32) -> Self {
         let [_, buckets, wide_states, _] = Self::least(cpus);
         Self {

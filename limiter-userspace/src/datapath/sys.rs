@@ -410,6 +410,19 @@ pub(crate) fn mount_bpf(path: &CStr) -> io::Result<()> {
     }
 }
 
+/// Gives this process mounts of its own: what it mounts from here on, nobody else sees, and it goes with the process.
+pub(crate) fn own_mounts() -> io::Result<()> {
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    let none = std::ptr::null();
+    // SAFETY: no memory is shared but that of this thread alone; the process has no other one yet. The path is a C string,
+    // and the kernel reads none of the others with these flags.
+    let done = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Unmounts a file system.
 pub(crate) fn unmount(path: &CStr) -> io::Result<()> {
     // SAFETY: a C string.

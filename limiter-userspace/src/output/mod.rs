@@ -2,6 +2,7 @@
 //! rely on.
 
 pub mod changes;
+pub mod drops;
 pub(crate) mod exchanged;
 pub mod explanation;
 pub mod faults;

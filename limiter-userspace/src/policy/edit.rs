@@ -55,7 +55,8 @@ impl Policy {
         builtin.into_iter().chain(others.map(|limit| limit.name.clone())).collect()
     }
 
-    fn unknown(&self, name: &str) -> PolicyError {
+    /// The error for a name that no limit has.
+    pub(crate) fn unknown(&self, name: &str) -> PolicyError {
         let known = self.listed_names();
         let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
         PolicyError::UnknownLimit { name: quoted(name), nearest, known }

@@ -4,7 +4,7 @@ use std::{io, net::IpAddr, path::PathBuf};
 
 use thiserror::Error;
 
-use crate::error::{Failure, INVALID};
+use crate::error::Failure;
 
 /// Why a question cannot be answered.
 #[derive(Debug, Error)]
@@ -70,7 +70,7 @@ pub enum InquiryError {
         /// The error of the system call.
         cause: io::Error,
     },
-    /// A capture file is not a pcap file of Ethernet frames, or is damaged.
+    /// A file is no capture, is of a link type that is not read, or is damaged.
     #[error("{} {fault}", .path.display())]
     Format {
         /// The file.
@@ -103,7 +103,7 @@ impl Failure for InquiryError {
                 io::ErrorKind::PermissionDenied => 5,
                 _ => 1,
             },
-            Self::Format { .. } => INVALID,
+            Self::Format { .. } => 1,
             Self::Changing => 6,
         }
     }

@@ -7,6 +7,7 @@ pub mod blocked;
 pub mod capture;
 mod conditions;
 mod decide;
+pub mod dropped;
 mod entries;
 pub mod error;
 pub mod explain;

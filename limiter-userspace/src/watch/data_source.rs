@@ -5,7 +5,7 @@ use std::fmt::Display;
 use ipnet::IpNet;
 
 use super::{action::Action, opened::Details, standing::Standing, view::Reading};
-use crate::datapath::survey::Search;
+use crate::{datapath::survey::Search, query::dropped::Dropped};
 
 /// A limiter that is watched. An error of [`read`](Self::read) ends the watch, unless it
 /// [passes](Self::passes). Other errors are shown as a message.
@@ -34,6 +34,13 @@ pub trait DataSource {
     /// # Errors
     /// A message of one line, if they cannot be read.
     fn details(&mut self, source: IpNet) -> Result<Details, String>;
+
+    /// Reads the packets that were dropped since the last call, in the order in which they came; or ends that, if they are
+    /// not `wanted` any more.
+    ///
+    /// # Errors
+    /// A message of one line, if they cannot be read.
+    fn drops(&mut self, wanted: bool) -> Result<Vec<Dropped>, String>;
 
     /// Changes the policy in force. Returns a message of one line on the result.
     ///

@@ -11,6 +11,7 @@ pub mod action;
 pub mod controls;
 pub mod data_source;
 mod display;
+pub mod drops;
 pub mod history;
 pub mod limit_order;
 pub mod lines;

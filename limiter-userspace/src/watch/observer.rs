@@ -70,6 +70,7 @@ impl<S: DataSource> Observer<S> {
         let Some(reading) = self.ask(search.as_ref())? else { return Ok(false) };
         self.view.update(reading);
         self.stand(true);
+        self.drops();
         if self.details.is_due(Instant::now()) {
             self.detail();
         }
@@ -129,6 +130,7 @@ impl<S: DataSource> Observer<S> {
                 self.read(false)?;
             }
             Effect::Open => self.detail(),
+            Effect::Drops => self.drops(),
             Effect::Act(action) => {
                 let said = self.source.act(action);
                 self.view.controls.tell(said);
@@ -159,6 +161,23 @@ impl<S: DataSource> Observer<S> {
         match self.source.standings(&shown) {
             Ok(standings) => self.view.stand(shown, standings),
             Err(error) => self.view.controls.tell(Err(error)),
+        }
+    }
+
+    /// Reads dropped packets if they are shown.
+    fn drops(&mut self) {
+        let wanted = self.view.controls.drops;
+        if !wanted && self.view.drops.is_none() {
+            return;
+        }
+        match self.source.drops(wanted) {
+            Ok(packets) if wanted => self.view.drops.get_or_insert_default().record(packets),
+            Ok(_) => self.view.drops = None,
+            Err(error) => {
+                self.view.controls.drops = false;
+                self.view.drops = None;
+                self.view.controls.tell(Err(error));
+            }
         }
     }
 
@@ -211,7 +230,10 @@ mod tests {
     use ipnet::IpNet;
 
     use super::*;
-    use crate::watch::{action::Action, opened::Details, screen::example, standing::Standing};
+    use crate::{
+        query::dropped::Dropped,
+        watch::{action::Action, opened::Details, screen::example, standing::Standing},
+    };
 
     /// A made-up limiter that records the calls.
     #[derive(Default)]
@@ -242,6 +264,11 @@ mod tests {
 
         fn details(&mut self, _: IpNet) -> Result<Details, String> {
             Err("no source is open".to_owned())
+        }
+
+        fn drops(&mut self, wanted: bool) -> Result<Vec<Dropped>, String> {
+            self.asked.push(if wanted { "drops" } else { "no drops" });
+            if self.fails { Err("another process reads them".to_owned()) } else { Ok(Vec::new()) }
         }
 
         fn act(&mut self, _: &Action) -> Result<String, String> {
@@ -286,6 +313,28 @@ mod tests {
                 assert!(watch.view.not_standing().is_empty(), "{first} {keys}");
             }
         }
+    }
+
+    #[test]
+    fn dropped_packets_are_read_while_they_are_shown() {
+        let mut watch = begun();
+        let asked = |watch: &mut Observer<Example>| {
+            watch.read(false).unwrap();
+            let asked = std::mem::take(&mut watch.source.asked);
+            asked.into_iter().filter(|it| it.contains("drops")).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&mut watch), [""; 0]);
+        press(&mut watch, "x", true);
+        assert_eq!(asked(&mut watch), ["drops", "drops"]);
+        assert_eq!(asked(&mut watch), ["drops"]);
+        press(&mut watch, "x", true);
+        assert_eq!(asked(&mut watch), ["no drops"]);
+        assert_eq!(asked(&mut watch), [""; 0]);
+        // Another process may read them.
+        watch.source.fails = true;
+        press(&mut watch, "x", true);
+        assert!(!watch.view.controls.drops && watch.view.drops.is_none());
+        assert!(watch.view.controls.message.as_ref().unwrap().failed);
     }
 
     #[test]

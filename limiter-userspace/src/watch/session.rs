@@ -147,6 +147,7 @@ mod tests {
     use super::*;
     use crate::{
         datapath::survey::Search,
+        query::dropped::Dropped,
         watch::{
             action::Action, opened::Details, screen::example, standing::Standing, view::Reading,
         },
@@ -172,6 +173,10 @@ mod tests {
 
         fn details(&mut self, _: IpNet) -> Result<Details, String> {
             Err("only keys ask for this".to_owned())
+        }
+
+        fn drops(&mut self, _: bool) -> Result<Vec<Dropped>, String> {
+            Err("no packets are shown".to_owned())
         }
 
         fn act(&mut self, _: &Action) -> Result<String, String> {

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use super::{
     controls::{Choice, Controls, Drawn, Effect},
+    drops::Drops,
     history::History,
     limit_order::LimitOrder,
     opened::{Details, Opened},
@@ -84,6 +85,8 @@ pub struct View {
     pub standings: HashMap<IpNet, Standing>,
     /// The source that is open: shown in detail.
     pub opened: Option<Opened>,
+    /// The dropped packets, while they are asked for.
+    pub drops: Option<Drops>,
     /// The failed readings since the latest good one, if there are any.
     pub late: Option<Late>,
     /// The state that keys change.
@@ -119,6 +122,7 @@ impl View {
             tables: Tables::default(),
             standings: HashMap::new(),
             opened: None,
+            drops: None,
             late: None,
             controls: Controls::default(),
             interval,

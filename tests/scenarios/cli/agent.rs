@@ -433,6 +433,7 @@ fn an_instance_that_was_made_anew_by_hand_is_taken_over() {
 #[test]
 fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     let bench = Bench::new();
+    let other = Document::new("limits: [{name: source, key: source, rate: 99/s}]");
     let document = Document::new("limits: [{name: source, key: source, rate: 10/h, burst: 5}]");
     let agent = Agent::start(&bench, &document, "-i eth0 -i lo --policy FILE");
     for attached in [(); 2].map(|()| agent.expect("attached")) {
@@ -450,8 +451,9 @@ fn an_instance_that_is_made_anew_while_the_agent_looks_gets_the_policy_too() {
     };
     for round in 0..6 {
         bench.done("detach --all");
-        // The agent may attach the interface first.
-        bench.run(&format!("attach eth0 {SMALL} --pps 99/s")).outcome().unwrap();
+        // The agent may attach the interface first, and its policy stays then.
+        let attach = format!("attach eth0 {SMALL} --policy-if-new FILE");
+        bench.run(&other.in_place(&attach)).outcome().unwrap();
         let start = Instant::now();
         while rate() != Some((10.0 / 3600.0).into()) {
             assert!(start.elapsed() < PATIENCE, "round {round}: {:?}", rate());

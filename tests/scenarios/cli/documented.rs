@@ -18,7 +18,7 @@ use limiter_tests::command::Outcome;
 use super::{Bench, Document, SMALL, inquiry::pcap};
 
 /// Commands that run for long or for ever. They are ended after their first output.
-const LONG: [&str; 2] = ["agent", "watch"];
+const LONG: [&str; 3] = ["agent", "drops", "watch"];
 
 /// A router with everything that the shown commands refer to.
 struct Shown {
@@ -42,6 +42,7 @@ impl Shown {
         let words = line.split_whitespace().skip_while(|word| *word != "limiter").skip(1);
         let words = words.map(|word| match word {
             "policy.yaml" | "/etc/limiter/policy.yaml" => format!("{folder}/policy.yaml"),
+            "drops.pcap" => format!("{folder}/drops.pcap"),
             "capture.pcap" | "FILE" => format!("{folder}/capture.pcap"),
             word => word.to_owned(),
         });
@@ -79,6 +80,10 @@ impl Shown {
                 // Without a difference, no policy is put on trial.
                 self.bench.done("limit set connection --rate 9/s");
                 self.bench.done(&trial);
+            }
+            ["limit", "del", name, "--all"] => {
+                // It may be there, with another rate.
+                let _: Outcome = self.outcome(&format!("limit add {name} --match tcp --rate 7/s"));
             }
             ["limit", "show" | "del", name, ref rest @ ..] => {
                 let rest = rest.join(" ");

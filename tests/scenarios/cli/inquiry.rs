@@ -1,6 +1,11 @@
 //! Queries about sources and packets: `get`, `policy explain` and `test`.
 
-use std::{fs, path::PathBuf, process, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{self, Command},
+    time::Duration,
+};
 
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -8,7 +13,7 @@ use limiter_tests::{
 };
 use serde_json::Value;
 
-use super::{Bench, SMALL};
+use super::{Bench, Document, SMALL};
 
 /// A source that sends in these tests, and one that does not.
 const SENDER: [u8; 4] = [192, 0, 2, 1];
@@ -292,12 +297,96 @@ fn fragments_of_a_file_follow_the_first_one_of_their_datagram() {
 #[test]
 fn files_that_are_no_captures_are_refused_with_the_remedy() {
     let bench = bench();
-    let next = Scratch::new("next.pcapng", &[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]);
-    bench.refused(&format!("test --pcap {}", next.path()), 3, &["pcapng", "editcap -F pcap"]);
-    let cut = pcap(&[udp(SENDER, 53).build()]);
-    let cut = Scratch::new("cut.pcap", &cut[..cut.len() - 1]);
-    bench.refused(&format!("test --pcap {}", cut.path()), 3, &["ends within packet 1"]);
+    let other = Scratch::new("other.pcap", b"no capture");
+    bench.refused(&format!("test --pcap {}", other.path()), 1, &["no capture file", "tcpdump -w"]);
     bench.refused("test --pcap /nowhere.pcap", 4, &["/nowhere.pcap"]);
+    bench.refused("test --pcap /", 1, &["cannot read /"]);
+}
+
+#[test]
+fn of_a_file_that_is_cut_what_is_there_is_judged() {
+    let bench = bench();
+    let whole = pcap(&vec![udp(SENDER, 53).build(); 3]);
+    let cut = Scratch::new("cut.pcap", &whole[..whole.len() - 1]);
+    let outcome = bench.run(&format!("test --pcap {}", cut.path())).outcome().unwrap();
+    outcome.assert_exit_code(1).assert_says(&["ends within packet 3", "hint: "]);
+    assert!(outcome.stdout.contains("pass     conform               2"), "{outcome}");
+}
+
+/// Nothing is attached, and nothing is left.
+#[test]
+fn a_document_judges_without_an_instance() {
+    let bench = Bench::new();
+    let document = Document::new(
+        "deny: [203.0.113.0/24]
+limits: [{name: dns, match: {protocol: udp, ports: dns}, key: source, rate: 1/s, burst: 1}]",
+    );
+    let frames = [udp(SENDER, 53).build(), udp([203, 0, 113, 9], 9).build()];
+    let file = Scratch::new("trial.pcap", &pcap(&frames));
+    let before = bench.state();
+    let judge = format!("test -v --pcap {} --policy FILE", file.path());
+    let told = bench.done(&document.in_place(&judge)).stdout;
+    assert!(told.starts_with("1: pass (conform); charged to dns\n2: drop (deny)\n"), "{told}");
+    let packet = "test --policy FILE --src 203.0.113.1 --dst 192.0.2.1 --proto udp";
+    assert_eq!(bench.done(&document.in_place(packet)).stdout, "drop (deny)\n");
+    assert_eq!(bench.state(), before);
+    // A running instance has no part in it.
+    bench.done(&format!("attach eth0 {SMALL}"));
+    assert_eq!(bench.done(&document.in_place(packet)).stdout, "drop (deny)\n");
+    document.write("limits: [{name: x}]");
+    bench.refused(&document.in_place(packet), 3, &["policy.yaml"]);
+    bench.refused(&format!("{packet} --in eth0"), 2, &["--in"]);
+}
+
+/// A block of a pcapng file.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let padding = vec![0; body.len().next_multiple_of(4) - body.len()];
+    let length = (12 + body.len() + padding.len()) as u32;
+    [&kind.to_le_bytes(), &length.to_le_bytes(), body, &padding, &length.to_le_bytes()].concat()
+}
+
+#[test]
+fn captures_of_any_common_kind_are_judged() {
+    let bench = bench();
+    let frame = Frame::tcp([192, 0, 2, 50], TO, 5_000, 443, SYN).build();
+    let raw = |link: u32, header: &[u8]| {
+        let mut bytes = pcap(&[[header, &frame[14..]].concat()]);
+        bytes[20..24].copy_from_slice(&link.to_be_bytes());
+        bytes
+    };
+    let length = (frame.len() as u32).to_le_bytes();
+    let next = [
+        block(0x0a0d_0d0a, &[&[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0][..], &[0xff; 8]].concat()),
+        block(1, &[1, 0, 0, 0, 0, 0, 0, 0]),
+        block(6, &[&[0; 12][..], &length, &length, &frame].concat()),
+    ];
+    let cooked = [&[0; 14][..], &[8, 0]].concat();
+    let cooked2 = [&[8, 0][..], &[0; 18]].concat();
+    for (name, bytes) in [
+        ("ethernet.pcap", pcap(std::slice::from_ref(&frame))),
+        ("next.pcapng", next.concat()),
+        ("raw.pcap", raw(101, &[])),
+        ("ipv4.pcap", raw(228, &[])),
+        ("null.pcap", raw(0, &[2, 0, 0, 0])),
+        ("loop.pcap", raw(108, &[0, 0, 0, 2])),
+        ("sll.pcap", raw(113, &cooked)),
+        ("sll2.pcap", raw(276, &cooked2)),
+    ] {
+        let file = Scratch::new(name, &bytes);
+        let line = "1: pass (conform); charged to connection, syn, source\n";
+        let told = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
+        assert!(told.starts_with(line), "{name}: {told}");
+        // Standard input, and what is compressed.
+        let packed = Command::new("gzip").args(["-c", file.path()]).output().unwrap().stdout;
+        let packed = Scratch::new("packed.gz", &packed);
+        for path in [file.path(), packed.path()] {
+            let input = fs::File::open(path).unwrap();
+            let told = bench.run("test -v --pcap -").reading(input).done().unwrap().stdout;
+            assert!(told.starts_with(line), "{name} from standard input: {told}");
+        }
+    }
+    let radio = Scratch::new("radiotap.pcap", &raw(127, &[]));
+    bench.refused(&format!("test --pcap {}", radio.path()), 1, &["127", "radiotap"]);
 }
 
 #[test]

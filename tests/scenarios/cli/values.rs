@@ -11,8 +11,9 @@ fn times_are_read_as_people_write_them() {
     bench.done("limit set source --rate 1e6/s");
     assert_eq!(bench.json("limit show source -j")["rate_per_second"], 1_000_000);
     for (arguments, said) in [
-        (&["--for", "1h 30m"][..], "(1h 30m)"),
-        (&["--for", "600"], "(10m 00s)"),
+        // Each is longer than the one before: no entry is shortened.
+        (&["--for", "600"][..], "(10m 00s)"),
+        (&["--for", "1h 30m"], "(1h 30m)"),
         (&["--for", "3h18m49.5s"], "(3h 18m)"),
         (&["--for", "1w"], "(7d 00h)"),
         (&["--until", "2099-12-31"], "until 2099-12-31T00:00:00Z"),

@@ -96,7 +96,8 @@ impl Attach {
         self.sizes().check()?;
         privilege::check()?;
         privilege::check_sysfs()?;
-        let news = interfaces.iter().filter(|it| it.seen.is_none() && self.mode != ModeName::Generic);
+        let news =
+            interfaces.iter().filter(|it| it.seen.is_none() && self.mode != ModeName::Generic);
         for interface in news {
             warn_of_interruption(interface, output);
         }

@@ -25,15 +25,18 @@ keys as a JSON Schema for editors. How keys work together is in /usr/share/doc/l
 const UNITS: [(&str, &str); 5] = [
     (
         "rate",
-        "A number for a time: 50/s, 5/min, 100/h, 1000/d, 10k pps. Of a limit of bytes: 2Mbit/s, 10MB/s, 64KiB/s. \
+        "A number for a time: 50/s, 5/min, 100/h, 1,000/d, 1e6/s, 10k pps. Of a limit of bytes: 2Mbit/s, 10MB/s, 64KiB/s. \
          k, M and G are powers of 1000; Ki, Mi and Gi of 1024. bps is refused: it is bits to some and bytes to others.",
     ),
     (
         "burst, depth, limit",
         "A number: 400, 2k; of bytes: 64kB, 1MiB; or the time in which the rate admits it: 200ms.",
     ),
-    ("time", "500ms, 10s, 5m, 1h, 1d."),
-    ("instant", "In UTC: 2027-01-31T18:00:00Z."),
+    ("time", "500ms, 10s, 5m, 1h30m, 3d 04h, 1w."),
+    (
+        "instant",
+        "With its offset from UTC: 2027-01-31T18:00:00Z, 2027-01-31T19:00:00+01:00; or a date, which begins at 00:00 UTC.",
+    ),
     ("source", "203.0.113.9, 203.0.113.0/24, 2001:db8::/48, or the name of a set."),
 ];
 

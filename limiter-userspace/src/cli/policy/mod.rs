@@ -1,7 +1,7 @@
 //! `limiter policy`.
 
 mod apply;
-mod read;
+pub(super) mod read;
 mod save;
 mod unit;
 

@@ -1,20 +1,24 @@
 //! A running instance, as the data source of a watch.
 
+use std::time::SystemTime;
+
 use ipnet::IpNet;
+use limiter_common::memory::sample::Sampling;
 
 use crate::{
     cli::{
-        change::change, keep_ssh::KeepSsh, limit::rows, list::Asked, maps as open, no_instance,
-        statistics::tables, unix,
+        change::change, drops::names, keep_ssh::KeepSsh, limit::rows, list::Asked, maps as open,
+        no_instance, statistics::tables, unix,
     },
     datapath::{
         bpffs::Pins,
         instance::attached,
         maps::Maps,
+        samples::{Sampler, Wishes},
         survey::{Findings, Search, Survey},
     },
     error::{Error, Result},
-    query::{Inquiry, InquiryError, explain::Question, now},
+    query::{Inquiry, InquiryError, dropped::Dropped, explain::Question, now},
     watch::{
         action::Action,
         controls::READ_ONLY,
@@ -25,18 +29,23 @@ use crate::{
     },
 };
 
+/// The most dropped packets that are shown a second.
+const DROPS: u32 = 200;
+
 /// A running instance that is watched.
 pub(super) struct Watched<'a> {
     pins: &'a Pins,
     maps: Maps,
     survey: Survey,
+    /// What takes dropped packets, while they are shown.
+    sampler: Option<Sampler>,
     /// How the SSH session is kept when a key changes the policy; `None` if keys change nothing.
     keep: Option<&'a KeepSsh>,
 }
 
 impl<'a> Watched<'a> {
     pub(super) fn new(pins: &'a Pins, keep: Option<&'a KeepSsh>) -> Result<Self> {
-        Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), keep })
+        Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), sampler: None, keep })
     }
 
     /// Changes the policy as the command for it does. Returns the message of that command.
@@ -60,6 +69,30 @@ impl<'a> Watched<'a> {
     }
 }
 
+impl Watched<'_> {
+    /// Takes the packets that were dropped since the last time.
+    fn take_drops(&mut self) -> Result<Vec<Dropped>> {
+        let Self { pins, maps, sampler, .. } = self;
+        let wishes = Wishes {
+            reasons: u64::MAX,
+            slots: u64::MAX,
+            tallies: Sampling::ANY_LIMIT,
+            source: None,
+            rate: DROPS,
+        };
+        let sampler = match sampler {
+            Some(sampler) => {
+                sampler.renew(wishes)?;
+                sampler
+            }
+            none => none.insert(Sampler::begin(maps, wishes)?),
+        };
+        let names = names(maps, &attached(pins, maps)?)?;
+        let (time, clock) = (SystemTime::now(), now());
+        Ok(sampler.map(|sample| Dropped::of(&sample, &names, time, clock)).collect())
+    }
+}
+
 impl DataSource for Watched<'_> {
     type Error = Error;
 
@@ -68,11 +101,12 @@ impl DataSource for Watched<'_> {
     }
 
     fn read(&mut self, search: Option<&Search>) -> Result<Reading> {
-        let Self { pins, maps, survey, .. } = self;
+        let Self { pins, maps, survey, sampler, .. } = self;
         // The instance may have been removed and made anew since the last reading.
         if !maps.are_pinned(pins)? {
             *maps = open(pins)?;
             *survey = Survey::default();
+            *sampler = None;
         }
         let attached = attached(pins, maps)?;
         if attached.is_empty() {
@@ -119,6 +153,14 @@ impl DataSource for Watched<'_> {
             Ok(Details { report, explanation: inquiry.explain(&question, now)? })
         };
         ask().map_err(|error| in_a_line(&error))
+    }
+
+    fn drops(&mut self, wanted: bool) -> Result<Vec<Dropped>, String> {
+        if !wanted {
+            self.sampler = None;
+            return Ok(Vec::new());
+        }
+        self.take_drops().map_err(|error| in_a_line(&error))
     }
 
     fn act(&mut self, action: &Action) -> Result<String, String> {

@@ -97,7 +97,7 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "",
         "log logs events journal",
-        "`limiter watch` shows what is dropped now, `limiter top` the sources with the most drops; \
+        "`limiter drops` shows packets that are dropped, `limiter top` the sources with the most drops; \
          `journalctl -u limiter` has the messages of the agent",
     ),
     answer(
@@ -272,7 +272,12 @@ pub(super) const ANSWERS: &[Answer] = &[
         "--per",
         "a rate has its time with it, such as `--rate 100/s` or `--rate 5/min`",
     ),
-    answer("limit set", "drop deny block", "`--action enforce` drops what is over the limit"),
+    answer("limit set", "deny block", "`--action drop` drops all that the limit is about"),
+    answer(
+        "limit set",
+        "udp tcp icmp ssh http https dns smtp ntp",
+        "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
+    ),
     answer("limit set", "none nothing", "`--action off` neither drops nor counts"),
     answer(
         "limit set",
@@ -339,8 +344,8 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer("top", "NUMBER", "`limiter top -n {word}` lists so many"),
     answer(
         "top",
-        "--sort --order -s",
-        "the sources with the most drops come first; in `limiter watch` the key `s` sorts otherwise",
+        "--order -s",
+        "`limiter top --by rate` begins with those that send most now; `--by dropped|passed|packets|bytes` with others",
     ),
     answer(
         "status|top|watch|metrics",

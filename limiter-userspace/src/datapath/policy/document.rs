@@ -147,6 +147,11 @@ impl StoredPolicy {
     }
 }
 
+/// Checks that a document of so many bytes, with these run-time entries, fits into its half.
+pub(super) fn check_room(bytes: usize, room: usize, entries: usize) -> Result<(), PolicyError> {
+    if bytes > room { Err(PolicyError::TooMuch { entries, bytes, room }) } else { Ok(()) }
+}
+
 fn unreadable(error: &serde_json::Error) -> PolicyError {
     // Its text may repeat any part of the document.
     const LONGEST: usize = 200;

@@ -124,14 +124,14 @@ impl Profiles {
         let mut items = said(layered, rows, held, meters)?;
         items.sort_by_key(|(prefix, _)| *prefix);
         for of_prefix in items.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some(&(prefix, _)) = of_prefix.first() else { continue };
+            let [(prefix, first), ..] = of_prefix else { continue };
+            let prefix = *prefix;
             layered.policy.key_prefix.check_source(prefix)?;
             while around.pop_if(|(outer, _)| !outer.contains(&prefix)).is_some() {}
             let is_source = prefix.prefix_len() == layered.policy.key_prefix.length_for(&prefix);
-            let alone = match of_prefix {
-                [(_, Item::Stated(stated))] if is_source && around.is_empty() => {
-                    Some(stated.says())
-                }
+            let is_alone = is_source && of_prefix.len() == 1 && around.is_empty();
+            let alone = match first {
+                Item::Stated(stated) if is_alone => Some(stated.says()),
                 _ => None,
             };
             let number = match alike {
@@ -140,11 +140,8 @@ impl Profiles {
                     let outer = around.last().map_or(&nothing, |(_, holds)| holds);
                     let holds = Said::of(of_prefix).within(outer);
                     let number = interner.number(&holds)?;
-                    match alone {
-                        // Nothing is within a source.
-                        Some(says) => alike = Some((says, number)),
-                        None => around.push((prefix, holds)),
-                    }
+                    alike = alone.map(|says| (says, number)).or(alike);
+                    around.push((prefix, holds));
                     number
                 }
             };

@@ -126,6 +126,8 @@ pub struct Controls {
     pub frozen: bool,
     /// The source that is open: shown in detail.
     pub open: Option<IpNet>,
+    /// Whether dropped packets are shown.
+    pub drops: bool,
     /// Whether keys cannot change the policy.
     pub read_only: bool,
     /// The question on the screen.

@@ -34,6 +34,8 @@ pub enum Effect {
     Read,
     /// Read the details of the source that is open now.
     Open,
+    /// Begin to read dropped packets, or end it.
+    Drops,
     /// Change the policy in force. The user has confirmed it.
     Act(Action),
 }
@@ -125,6 +127,10 @@ impl Controls {
             }
             KeyCode::Char('s') => return self.sort(1),
             KeyCode::Char('S') => return self.sort(Order::LIVE.len() - 1),
+            KeyCode::Char('x' | 'X') if self.open.is_none() => {
+                self.drops = !self.drops;
+                return Effect::Drops;
+            }
             KeyCode::Esc => return self.back(),
             KeyCode::Tab | KeyCode::BackTab => {
                 self.focus = match self.focus {
@@ -146,7 +152,9 @@ impl Controls {
             KeyCode::PageUp => return self.step(-self.page(), choice),
             KeyCode::Home => return self.step(isize::MIN, choice),
             KeyCode::End => return self.step(isize::MAX, choice),
-            KeyCode::Enter if self.focus == Focus::Sources && self.open.is_none() => {
+            KeyCode::Enter
+                if self.focus == Focus::Sources && self.open.is_none() && !self.drops =>
+            {
                 match self.source(choice) {
                     Some(row) => self.open = Some(row.net()),
                     None => self.tell(Err(SELECT_SOURCE.to_owned())),
@@ -215,6 +223,9 @@ impl Controls {
         if self.open.take().is_some() {
             self.focus = Focus::Sources;
             return Effect::Nothing;
+        }
+        if std::mem::take(&mut self.drops) {
+            return Effect::Drops;
         }
         if self.filter.take().is_some() {
             return Effect::Search;

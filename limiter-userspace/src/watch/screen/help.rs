@@ -8,7 +8,7 @@ use crate::output::{table::GAP, tone::Tone};
 /// The keys, with what they do.
 const KEYS: [(&str, &str); 11] = [
     ("↑ ↓ PgUp PgDn Home End", "select a source, or a limit"),
-    ("Tab", "go to the other table"),
+    ("Tab, x", "go to the other table, or to dropped packets"),
     ("Enter", "look closely at a source; then ↑ ↓: the next one"),
     ("s S", "sort by dropped/s, passed/s, bytes, packets, address"),
     ("/", "show only a prefix, or addresses with a part of one"),

@@ -8,6 +8,7 @@
 //! The selection is marked by a sign too, and words say all that colours say.
 
 mod ascii;
+mod drops;
 #[cfg(test)]
 pub(super) mod example;
 mod footer;
@@ -65,6 +66,10 @@ fn draw(view: &View, area: Rect, buffer: &mut Buffer) -> Drawn {
     }
     page.monitoring();
     page.gap();
+    if view.controls.drops {
+        page.drops(view.drops.as_ref());
+        return view.drawn();
+    }
     page.totals();
     page.gap();
     if usize::from(page.rest.width) >= TWO_COLUMNS {

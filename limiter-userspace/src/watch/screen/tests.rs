@@ -1,3 +1,4 @@
+mod drops;
 mod keys;
 mod sizes;
 

@@ -95,7 +95,7 @@ fn no_line_of_a_set_file_is_told_and_who_may_read_it_can_have_it_shown() {
     let list = document.path().with_file_name("bad.txt");
     let secret = document.path().with_file_name("shadow");
     let lines = format!(
-        "# accounts\n{SECRET}\n10.0.0.1/8\nfe80::1%secret\n::ffff:10.1.2.3\nsecret\u{7f}\n"
+        "# accounts\n{SECRET}\n10.0.0.1/8\nfe80::1%secret\n::ffff:10.1.2.3/64\nsecret\u{7f}\n"
     );
     fs::write(&secret, lines).unwrap();
     symlink(&secret, &list).unwrap();

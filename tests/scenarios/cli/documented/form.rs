@@ -58,12 +58,17 @@ fn placed(cell: &Cell<'_>, columns: &[Cell<'_>]) -> String {
     format!("{} ({place})", words(cell.text))
 }
 
-/// Replaces every number by 0 and every unit of bytes by one scale.
+/// Replaces every number by 0, every time of day by one, and every unit of bytes by one scale.
 fn words(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn word(word: &str) -> String {
+    if word.matches(':').count() == 2
+        && word.chars().all(|it| it.is_ascii_digit() || ":.".contains(it))
+    {
+        return "00:00:00".to_owned();
+    }
     let rest =
         word.trim_start_matches(|letter: char| letter.is_ascii_digit() || ".,".contains(letter));
     let number = &word[..word.len() - rest.len()];

@@ -212,3 +212,14 @@ proptest! {
         prop_assert!(StoredPolicy::read(&document).is_err());
     }
 }
+
+#[test]
+fn lists_that_do_not_fit_are_told_with_their_size() {
+    assert_eq!(check_room(32 << 20, 32 << 20, 1_600_000), Ok(()));
+    let error = check_room((32 << 20) + 1, 32 << 20, 1_700_000).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the policy and its 1,700,000 run-time entries take 33 MiB, and an instance has room for 32 MiB"
+    );
+    assert!(error.remedy().is_some());
+}

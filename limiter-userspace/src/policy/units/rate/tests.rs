@@ -58,6 +58,7 @@ fn rates_are_read_as_stated() {
 fn other_rates_are_refused_with_cause_and_remedy() {
     let off = "to switch a limit off, use `limiter limit del NAME`; to drop all that it is about, `limiter limit set NAME \
                --action drop`";
+    let unlimited = "to switch a limit off, use `limiter limit del NAME`";
     let examples = "give packets per time, such as 10kpps, 100/s or 5/min";
     let fast = "to switch a limit off, use `limiter limit del NAME`; the highest rate is 1Gpps";
     let slow = "the lowest rate is 1/366day";
@@ -66,7 +67,7 @@ fn other_rates_are_refused_with_cause_and_remedy() {
         ("0", "rate \"0\" is zero", off),
         ("0.00kpps", "rate \"0.00kpps\" is zero", off),
         ("0/min", "rate \"0/min\" is zero", off),
-        ("unlimited", "rate \"unlimited\" does not start with a number", off),
+        ("unlimited", "rate \"unlimited\" does not start with a number", unlimited),
         ("1,5", "rate \"1,5\" has the unknown unit \",5\"", examples),
         ("-5", "rate \"-5\" is negative", examples),
         ("−5", "rate \"−5\" does not start with a number", examples),

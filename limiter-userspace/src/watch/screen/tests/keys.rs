@@ -13,7 +13,7 @@ fn the_help_tells_the_keys() {
             "",
             " KEY",
             " ↑ ↓ PgUp PgDn Home End  select a source, or a limit",
-            " Tab                     go to the other table",
+            " Tab, x                  go to the other table, or to dropped packets",
             " Enter                   look closely at a source; then ↑ ↓: the next one",
             " s S                     sort by dropped/s, passed/s, bytes, packets, address",
             " /                       show only a prefix, or addresses with a part of one",

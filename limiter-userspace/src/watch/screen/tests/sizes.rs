@@ -96,7 +96,8 @@ fn help_that_is_longer_than_the_screen_scrolls() {
             " ↑ ↓ PgUp      select a source, or a limit",
             " PgDn Home",
             " End",
-            " Tab           go to the other table",
+            " Tab, x        go to the other table, or to",
+            "               dropped packets",
             " Enter         look closely at a source; then",
             "               ↑ ↓: the next one",
             " s S           sort by dropped/s, passed/s,",
@@ -106,8 +107,7 @@ fn help_that_is_longer_than_the_screen_scrolls() {
             " p space       freeze the picture, and let it",
             "               go on",
             " d             deny the source, for a time",
-            " a             allow the source, for a time",
-            " 1-15 of 33  ↑↓ scroll, other keys close",
+            " 1-15 of 34  ↑↓ scroll, other keys close",
         ]
     );
     press(&mut view, "Down");
@@ -117,7 +117,7 @@ fn help_that_is_longer_than_the_screen_scrolls() {
         press(&mut view, "Down");
     }
     let last = help(&mut view, 45, 20);
-    assert_eq!(last[15], " 19-33 of 33  ↑↓ scroll, other keys close");
+    assert_eq!(last[15], " 20-34 of 34  ↑↓ scroll, other keys close");
     assert_eq!(
         last[12..15],
         [" allowed       by a list or a penalty, for so", " denied        long", " blocked",]

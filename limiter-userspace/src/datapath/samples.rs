@@ -1,0 +1,203 @@
+//! Samples of dropped packets: asking the datapath for them, and taking them.
+//!
+//! The datapath shows them until a time that the reader moves on. So a reader that was killed leaves nothing behind but
+//! that time, which passes.
+
+use std::{os::fd::AsFd as _, path::Path, process, time::Duration};
+
+use aya::maps::{MapData, RingBuf};
+use ipnet::IpNet;
+use limiter_common::{
+    abi::layout::map,
+    base::address::{Address, Mask},
+    memory::sample::{Budget, Sample, Sampling},
+};
+use thiserror::Error as Derive;
+
+use super::{
+    bpffs::Pins,
+    events::value,
+    holder::Holder,
+    lookup::now,
+    maps::Maps,
+    object::{object, typed},
+    sys,
+};
+use crate::error::{Error, Failure, Result};
+
+/// How long samples are shown after the reader last asked for them.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the reader asks again.
+pub const RENEWAL: Duration = Duration::from_secs(1);
+
+/// Another process takes the samples.
+#[derive(Debug, Derive)]
+#[error("{holder} reads the dropped packets of this instance, and one process can at a time")]
+pub struct Taken {
+    holder: Holder,
+}
+
+impl Failure for Taken {
+    fn exit_code(&self) -> u8 {
+        6
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some(format!("wait until it ends, or end it: `kill {}`", self.holder.process))
+    }
+}
+
+/// Which dropped packets a reader wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// Bit set of the reasons, at [`Reason::index`](limiter_common::packet::reason::Reason::index).
+    pub reasons: u64,
+    /// Bit set of the slots of interfaces.
+    pub slots: u64,
+    /// Bit set of the tallies of limits; [`Sampling::ANY_LIMIT`] if the limit does not matter.
+    pub tallies: [u64; 2],
+    /// The prefix of the source, if it matters.
+    pub source: Option<IpNet>,
+    /// The most samples a second, over all CPUs.
+    pub rate: u32,
+}
+
+impl Wishes {
+    fn sampling(&self) -> Sampling {
+        let (source, mask) = match self.source {
+            Some(prefix) => {
+                let mask = Mask::new(prefix.prefix_len(), prefix.prefix_len());
+                (Address::from(prefix.addr()).masked(&mask), mask)
+            }
+            None => (Address::NONE, Mask::default()),
+        };
+        Sampling {
+            until: 0,
+            next: 0,
+            budget: Budget::per_second(self.rate),
+            reasons: self.reasons,
+            slots: self.slots,
+            tallies: self.tallies,
+            source,
+            mask,
+            process: process::id().into(),
+        }
+    }
+}
+
+/// The samples that nobody took yet.
+pub struct Samples {
+    ring: RingBuf<MapData>,
+}
+
+impl Samples {
+    /// Those of the instance that is pinned there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        Ok(Self { ring: typed(pins, map::SAMPLES)? })
+    }
+}
+
+impl Iterator for Samples {
+    type Item = Sample;
+
+    /// The next sample, if there is one yet.
+    fn next(&mut self) -> Option<Sample> {
+        loop {
+            // Nobody else writes there; what is of another size is passed over all the same.
+            if let Some(sample) = value(&self.ring.next()?) {
+                return Some(sample);
+            }
+        }
+    }
+}
+
+/// Takes samples of dropped packets. The datapath stops showing them when this is dropped.
+pub struct Sampler {
+    wishes: Wishes,
+    sampling: MapData,
+    samples: Samples,
+}
+
+impl Sampler {
+    /// Asks the datapath for samples.
+    ///
+    /// # Errors
+    /// [`Taken`] if another process takes them, or what the system says.
+    pub fn begin(maps: &Maps, wishes: Wishes) -> Result<Self> {
+        let sampling = MapData::from_pin(maps.pins.map(map::SAMPLING))
+            .map_err(|error| object(format!("open the map {}", map::SAMPLING), &error))?;
+        let before: Option<Sampling> =
+            sys::lookup(sampling.fd().as_fd(), &0_u32).map_err(failed)?;
+        if let Some(holder) = before.and_then(|before| reader(&before)) {
+            return Err(Taken { holder }.into());
+        }
+        let mut samples = Samples::open(&maps.pins)?;
+        // What a reader before did not take.
+        while samples.next().is_some() {}
+        let mut sampler = Self { wishes, sampling, samples };
+        sampler.ask(wishes)?;
+        Ok(sampler)
+    }
+
+    /// Asks again, at least once in each [`RENEWAL`].
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn renew(&mut self, wishes: Wishes) -> Result<()> {
+        if wishes != self.wishes {
+            return self.ask(wishes);
+        }
+        self.store_until(end())
+    }
+
+    /// Asks for other packets than before.
+    fn ask(&mut self, wishes: Wishes) -> Result<()> {
+        self.wishes = wishes;
+        // No packet goes by some of the old wishes and some of the new ones.
+        self.store_until(0)?;
+        sys::update(self.sampling.fd().as_fd(), &[0_u32], &[wishes.sampling()]).map_err(failed)?;
+        self.store_until(end())
+    }
+
+    fn store_until(&self, until: u64) -> Result<()> {
+        let offset = std::mem::offset_of!(Sampling, until);
+        sys::store_word(self.sampling.fd().as_fd(), offset, until).map_err(failed)
+    }
+}
+
+impl Iterator for Sampler {
+    type Item = Sample;
+
+    /// The next sample, if there is one yet.
+    fn next(&mut self) -> Option<Sample> {
+        self.samples.next()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        // If it fails, the time passes.
+        let _: Result<()> = self.store_until(0);
+    }
+}
+
+/// Until when samples are shown if they are asked for now, in nanoseconds.
+fn end() -> u64 {
+    now().saturating_add(PATIENCE.as_nanos() as u64)
+}
+
+/// The other process that takes samples now, if there is one.
+fn reader(sampling: &Sampling) -> Option<Holder> {
+    let process = u32::try_from(sampling.process).ok()?;
+    if sampling.until <= now() || process == process::id() {
+        return None;
+    }
+    Holder::read(Path::new("/proc"), process)
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::system(format!("use the map {}", map::SAMPLING), error)
+}

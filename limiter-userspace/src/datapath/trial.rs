@@ -1,0 +1,31 @@
+//! An instance for trying out a policy: nothing is attached to it, nobody else sees it, and it ends with the process.
+
+use std::env;
+
+use super::{
+    bpffs::{Pins, c_path},
+    instance::Instance,
+    maps::Maps,
+    sizes::Sizes,
+    sys,
+};
+use crate::{
+    error::{Error, Result},
+    policy::Policy,
+};
+
+/// Makes the tables of a policy. The folder of temporary files is hidden from this process from then on: the BPF file
+/// system that holds the tables is mounted over it.
+///
+/// # Errors
+/// That the policy cannot be compiled, or what the system says.
+pub fn trial(policy: &Policy) -> Result<Maps> {
+    let mount = env::temp_dir();
+    let failed = |error| Error::system("make tables for the policy", error);
+    sys::own_mounts().map_err(failed)?;
+    sys::mount_bpf(&c_path(mount.as_os_str())?).map_err(failed)?;
+    let pins = Pins::new(mount.join("limiter")).with_state(mount.join("lists"));
+    let overrides = u32::try_from(policy.number_of_prefixes()).unwrap_or(u32::MAX);
+    Instance::open_or_create(&pins, &Sizes::smallest(overrides), policy, None)?;
+    Maps::open(&pins)
+}
