@@ -45,6 +45,12 @@ fn a_limit_is_added_as_it_would_be_by_a_document() {
     bench.done(
         "limit add dns --match udp:53 --count bytes --rate 2Mbit/s --per source/24,destination",
     );
+    let packets = bench.done("limit add packets --match tcp:ssh --rate 5/min").stdout;
+    assert!(
+        packets.contains("\nnote: it counts every packet, also of open connections"),
+        "{packets}"
+    );
+    bench.done("limit del packets --all");
     bench.done("limit add open --match tcp:443 --open 20");
     bench.done("limit add slow --rate 1/min --action monitor --interface eth0");
     let saved = bench.done("policy show").stdout;

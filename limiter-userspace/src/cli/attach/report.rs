@@ -121,7 +121,12 @@ impl All {
         let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
         if !new && !asked.options.set() {
             if asked.options.ask() {
-                let command = "limiter policy apply";
+                let command = asked.options.preset().map_or_else(
+                    || "limiter policy apply FILE".to_owned(),
+                    |preset| {
+                        format!("limiter policy example {} | limiter policy apply -", preset.name())
+                    },
+                );
                 writeln!(output, "The policy is as it was; change it with `{command}`.")?;
             }
             return Ok(());

@@ -1,6 +1,7 @@
 //! `limiter limit add`.
 
 use clap::Args;
+use limiter_common::packet::protocol::TCP;
 
 use super::{Action, edit};
 use crate::{
@@ -10,7 +11,8 @@ use crate::{
     output::stream::Output,
     policy::{
         document::NewLimit,
-        model::{Limit, Mode},
+        model::{Count, Limit, Mode},
+        units::rate_per_second,
     },
 };
 
@@ -90,11 +92,25 @@ impl Add {
         };
         edit(pins, &self.name, &self.keep, output, |policy| {
             let limit = new.read(policy)?;
-            let said = described(&limit);
+            let (said, note) = (described(&limit), note(&limit));
             let is_new = policy.add_limit(limit)?;
             let already = if is_new { "" } else { "there already: " };
-            Ok(format!("{} limit: {already}{said}", self.name))
+            Ok(format!("{} limit: {already}{said}{note}", self.name))
         })
+    }
+}
+
+/// What to say of a limit of some packets of TCP a minute, which stops connections that are open: mostly, new connections
+/// were meant.
+fn note(limit: &Limit) -> &'static str {
+    let rate = limit.layers.first().and_then(|layer| layer.allowance.rate());
+    let is_slow =
+        rate.is_some_and(|rate| rate_per_second(rate).as_f64().is_some_and(|it| it < 1.0));
+    let is_about_open = limit.matching.protocols == [TCP] && limit.matching.tcp_flags.is_none();
+    if is_slow && is_about_open && limit.count == Count::Packets && limit.mode == Mode::Enforce {
+        "\nnote: it counts every packet, also of open connections; with `--count connections`, new ones"
+    } else {
+        ""
     }
 }
 
