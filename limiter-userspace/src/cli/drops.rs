@@ -1,9 +1,10 @@
 //! `limiter drops`.
 
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, BufWriter, Write},
     num::NonZeroU64,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
@@ -255,7 +256,12 @@ fn dropped(asked: &Drops, maps: &Maps, wishes: &Wishes, names: &Names) -> Result
     let mut packets = 0_u64;
     if asked.limit.is_some() {
         for place in names.limits.keys().filter(|place| is_in(&wishes.tallies, **place)) {
-            packets = packets.wrapping_add(maps.tally(*place)?.over().packets);
+            let tally = maps.tally(*place)?;
+            // What a limit only monitors may be shown under another one that drops it.
+            if tally.monitored.packets > 0 {
+                return Ok(None);
+            }
+            packets = packets.wrapping_add(tally.exceed.packets);
         }
         return Ok(Some(packets));
     }
@@ -376,7 +382,10 @@ impl Pcap {
         let file: Box<dyn Write> = if path == Path::new(STDOUT) {
             Box::new(io::stdout())
         } else {
-            Box::new(File::create(path).map_err(failed)?)
+            // It has what others sent. A link that somebody put there is not followed.
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            Box::new(options.custom_flags(libc::O_NOFOLLOW).open(path).map_err(failed)?)
         };
         let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
         // tcpdump waits for the header.

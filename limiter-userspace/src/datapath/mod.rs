@@ -35,7 +35,7 @@ mod netdevice;
 #[expect(unsafe_code, reason = "a socket that no library wraps")]
 mod netlink;
 mod object;
-mod offences;
+pub(crate) mod offences;
 mod optional;
 pub mod policy;
 pub(crate) mod prefix_rules;

@@ -83,17 +83,19 @@ impl Maps {
         Ok(false)
     }
 
-    /// Forgets what the sources in a prefix did to be blocked, now or under another policy, and tells
+    /// Forgets what the sources in some prefixes did to be blocked, now or under another policy, and tells
     /// whether there was something. Their packets find that out when the next policy is applied, which
     /// may be the same one; so do those of a source that is blocked still though what it did had to
     /// make room for others. The caller holds the lock.
     ///
     /// # Errors
     /// What the system says; some may be forgotten then.
-    pub fn forgive(&mut self, prefix: IpNet) -> Result<bool> {
+    pub fn forgive(&mut self, prefixes: &[IpNet]) -> Result<bool> {
+        // One pass over the records, however many prefixes there are.
+        let cover = Disjoint::of(prefixes);
         let mut found = Vec::new();
         self.each_offence(|line, record| {
-            if IpAddr::try_from(record.key.source).is_ok_and(|address| prefix.contains(&address)) {
+            if IpAddr::try_from(record.key.source).is_ok_and(|address| cover.has(address)) {
                 found.push((line, record.key));
             }
         })?;
@@ -125,5 +127,43 @@ impl Maps {
                 visit(address);
             }
         })
+    }
+}
+
+/// Prefixes that do not overlap, in order.
+pub(crate) struct Disjoint(Vec<IpNet>);
+
+impl Disjoint {
+    /// The fewest prefixes that have the addresses of these, and no others.
+    pub(crate) fn of(prefixes: &[IpNet]) -> Self {
+        Self(IpNet::aggregate(&prefixes.to_vec()))
+    }
+
+    /// Whether one of them has an address.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        let Self(prefixes) = self;
+        let before = prefixes.partition_point(|prefix| prefix.broadcast() < address);
+        prefixes.get(before).is_some_and(|prefix| prefix.contains(&address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_found_among_prefixes_of_both_families() {
+        let prefixes =
+            ["2001:db8::/48", "10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32", "192.0.2.6/32"];
+        let disjoint = Disjoint::of(&prefixes.map(|prefix| prefix.parse().unwrap()));
+        let has = |address: &str| disjoint.has(address.parse().unwrap());
+        for address in ["10.0.0.0", "10.255.255.255", "192.0.2.6", "192.0.2.7", "2001:db8:0:1::"] {
+            assert!(has(address), "{address}");
+        }
+        for address in ["9.255.255.255", "11.0.0.0", "192.0.2.5", "192.0.2.8", "2001:db8:1::", "::"]
+        {
+            assert!(!has(address), "{address}");
+        }
+        assert!(!Disjoint::of(&[]).has("10.0.0.1".parse().unwrap()));
     }
 }

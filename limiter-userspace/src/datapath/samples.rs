@@ -145,12 +145,21 @@ impl Sampler {
     /// Asks again, at least once in each [`RENEWAL`].
     ///
     /// # Errors
-    /// What the system says.
+    /// [`Taken`] if another process took over while this one stood still, or what the system says.
     pub fn renew(&mut self, wishes: Wishes) -> Result<()> {
-        if wishes != self.wishes {
+        let now = self.asked()?;
+        if let Some(holder) = now.and_then(|now| reader(&now)) {
+            return Err(Taken { holder }.into());
+        }
+        if wishes != self.wishes || !now.is_some_and(|now| is_own(&now)) {
             return self.ask(wishes);
         }
         self.store_until(end())
+    }
+
+    /// What is asked for now, by this process or by another one.
+    fn asked(&self) -> Result<Option<Sampling>> {
+        sys::lookup(self.sampling.fd().as_fd(), &0_u32).map_err(failed)
     }
 
     /// Asks for other packets than before.
@@ -179,8 +188,10 @@ impl Iterator for Sampler {
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        // If it fails, the time passes.
-        let _: Result<()> = self.store_until(0);
+        // If it fails, the time passes. What another process asks for since is left alone.
+        if self.asked().is_ok_and(|asked| asked.is_some_and(|asked| is_own(&asked))) {
+            let _: Result<()> = self.store_until(0);
+        }
     }
 }
 
@@ -189,10 +200,15 @@ fn end() -> u64 {
     now().saturating_add(PATIENCE.as_nanos() as u64)
 }
 
+/// Whether this process asked last.
+fn is_own(sampling: &Sampling) -> bool {
+    sampling.process == u64::from(process::id())
+}
+
 /// The other process that takes samples now, if there is one.
 fn reader(sampling: &Sampling) -> Option<Holder> {
     let process = u32::try_from(sampling.process).ok()?;
-    if sampling.until <= now() || process == process::id() {
+    if sampling.until <= now() || is_own(sampling) {
         return None;
     }
     Holder::read(Path::new("/proc"), process)

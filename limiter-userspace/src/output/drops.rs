@@ -236,8 +236,8 @@ impl Tops {
             return output.shape(SUMMARY, &self.json(time, missed));
         }
         let shown = match self.packets {
-            1 => "1 dropped packet was shown".to_owned(),
-            packets => format!("{} dropped packets were shown", grouped(packets)),
+            1 => "1 packet was shown".to_owned(),
+            packets => format!("{} packets were shown", grouped(packets)),
         };
         match missed {
             Some(missed) => writeln!(output, "{shown}, and {} were not", grouped(missed))?,
@@ -340,7 +340,7 @@ TIME             INTERFACE  VERDICT    REASON    LIMIT       BYTES  PACKET
         assert_eq!(
             text,
             "\
-4 dropped packets were shown, and 1,234 were not
+4 packets were shown, and 1,234 were not
 
 LIMIT OR REASON  PACKETS  SHARE
 ssh                    3  75.0%

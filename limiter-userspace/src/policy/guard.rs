@@ -82,18 +82,23 @@ pub enum Harm {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the file of {} ", self.group)?;
-        match self.harm {
-            Harm::Everything(prefix) => write!(f, "newly has {prefix}, every address"),
-            Harm::Address(address) => write!(f, "newly covers {address}, an address of this host"),
-            Harm::Gateway(address) => write!(f, "newly covers {address}, a gateway of this host"),
-            Harm::Network(network) => {
+        write!(f, "the file of {} {}", self.group, self.harm)
+    }
+}
+
+impl fmt::Display for Harm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Everything(prefix) => write!(f, "newly has {prefix}, every address"),
+            Self::Address(address) => write!(f, "newly covers {address}, an address of this host"),
+            Self::Gateway(address) => write!(f, "newly covers {address}, a gateway of this host"),
+            Self::Network(network) => {
                 write!(f, "newly covers {network}, a network that this host is on")
             }
-            Harm::Share(family) => {
+            Self::Share(family) => {
                 write!(f, "newly covers more than an eighth of the unicast addresses of {family}")
             }
-            Harm::Loss { before, after } => {
+            Self::Loss { before, after } => {
                 write!(f, "loses more than half of its entries: {before} before, {after} now")
             }
         }
@@ -133,7 +138,8 @@ pub fn guard(
         let known = Known::new(before.chain(written), old.is_some());
         for name in names {
             let group = format!("set `{}`, in `{}`,", printable(name, 64), list.key());
-            let sets = (old.and_then(|old| old.sets.get(name)), new.sets.get(name));
+            let before = old.and_then(|old| old.sets.get(name)).map(Vec::as_slice);
+            let sets = (before, new.sets.get(name).map(Vec::as_slice));
             let certain = files.sets.get(name).map_or(&[][..], Vec::as_slice);
             reasons.extend(known.judge(sets, certain, host).map(|harm| Reason { group, harm }));
         }
@@ -146,12 +152,24 @@ pub fn guard(
         let names: BTreeSet<&String> = files.tenants.keys().collect();
         for name in names {
             let group = format!("tenant `{}`", printable(name, 64));
-            let both = (old.and_then(|old| old.tenants.get(name)), new.tenants.get(name));
+            let before = old.and_then(|old| old.tenants.get(name)).map(Vec::as_slice);
+            let both = (before, new.tenants.get(name).map(Vec::as_slice));
             let certain = files.certain_of_tenant(name, new);
             reasons.extend(known.judge(both, certain, host).map(|harm| Reason { group, harm }));
         }
     }
     if reasons.is_empty() { Ok(()) } else { Err(Refusal(reasons)) }
+}
+
+/// Returns the harm of a set of run-time entries whose prefixes change from `before` to `after`, in a list
+/// that has `known` in both layers; `None` if there is none.
+pub fn harm_of_set(
+    known: impl Iterator<Item = IpNet>,
+    before: &[IpNet],
+    after: &[IpNet],
+    host: &Host,
+) -> Option<Harm> {
+    Known::new(known, true).judge((Some(before), Some(after)), &[], host)
 }
 
 /// What a list, or all tenants, cover without the change.
@@ -172,11 +190,11 @@ impl Known {
     /// none. `certain` are those of its prefixes that the document lists.
     fn judge(
         &self,
-        (before, after): (Option<&Vec<IpNet>>, Option<&Vec<IpNet>>),
+        (before, after): (Option<&[IpNet]>, Option<&[IpNet]>),
         certain: &[IpNet],
         host: &Host,
     ) -> Option<Harm> {
-        let after = after.map_or(&[][..], Vec::as_slice);
+        let after = after.unwrap_or_default();
         let added: Vec<IpNet> =
             after.iter().copied().filter(|prefix| self.cover.around(*prefix).is_none()).collect();
         if let Some(all) = added.iter().find(|prefix| prefix.prefix_len() == 0) {

@@ -12,8 +12,11 @@ use std::{
 use ipnet::IpNet;
 use thiserror::Error;
 
-use super::units::{Fault, Quantity, ValueError, parse_addresses, parse_prefix, printable};
-use crate::error::Failure;
+use super::{
+    RunTime,
+    units::{Fault, Quantity, ValueError, parse_addresses, parse_prefix, printable},
+};
+use crate::{error::Failure, output::number::grouped};
 
 /// Names of the only column of a list, which is no CSV otherwise.
 const COLUMNS: [&str; 8] =
@@ -82,7 +85,8 @@ pub(super) fn without_mark(text: &[u8]) -> &[u8] {
 /// Parses a whole list.
 ///
 /// # Errors
-/// The first line that cannot be read.
+/// The first line that cannot be read, or the one by which the list has more than
+/// [`RunTime::MOST_PREFIXES`].
 pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, BadLine> {
     let (mut list, mut prefixes) = (ListText::default(), Vec::new());
     let mut bad: Option<BadLine> = None;
@@ -97,6 +101,12 @@ pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, BadLine> {
             }
         };
         match (read, &mut bad) {
+            (Ok(()), _) if prefixes.len() > RunTime::MOST_PREFIXES => {
+                let most = grouped(RunTime::MOST_PREFIXES as u64);
+                let cause = format!("with it, the list has more than {most} prefixes");
+                let remedy = "write neighbouring prefixes as a wider one".to_owned();
+                return Err(BadLine { line: number, more: 0, cause, remedy });
+            }
             (Ok(()), _) => {}
             (Err(_), Some(bad)) => bad.more += 1,
             (Err((cause, remedy)), bad) => {
@@ -108,7 +118,8 @@ pub fn parse_list(text: &[u8]) -> Result<Vec<IpNet>, BadLine> {
 }
 
 impl ListText {
-    /// Parses a line, and adds its prefixes to those of the lines before.
+    /// Parses a line, and adds its prefixes to those of the lines before. Stops within the line when there are
+    /// more than [`RunTime::MOST_PREFIXES`]: a range may be hundreds.
     ///
     /// # Errors
     /// The first entry of the line that cannot be read; those before it were added.
@@ -141,6 +152,9 @@ impl ListText {
         }
         let mut words = column.split_whitespace().map(unquoted).peekable();
         while let Some(word) = words.next() {
+            if prefixes.len() > RunTime::MOST_PREFIXES {
+                break;
+            }
             let (text, read) = if words.next_if_eq(&"-").is_some() {
                 let last = words.next().unwrap_or_default();
                 (word, parse_addresses(&format!("{word}-{last}")))
@@ -232,5 +246,21 @@ mod tests {
         let bad = parse_list(b"192.0.2.1\n\xff\n").unwrap_err();
         assert_eq!(bad.to_string(), "line 2 of the list: \u{fffd} is not UTF-8");
         assert_eq!((bad.exit_code(), bad.line), (2, 2));
+    }
+
+    /// Such a range is 254 prefixes.
+    #[test]
+    fn a_list_of_more_prefixes_than_there_is_room_for_is_read_no_further() {
+        const RANGE: &str = "::1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe";
+        let each = read(RANGE).unwrap().split(' ').count();
+        let last = RunTime::MOST_PREFIXES / each + 1;
+        let words = format!("line {last} of the list: with it, the list has more than 2,000,000");
+        let lines = format!("{RANGE}\n").repeat(last + 9);
+        assert!(read(&lines).unwrap_err().starts_with(&words));
+        let mut prefixes = Vec::new();
+        let line = lines.replace('\n', " ");
+        ListText::default().line(&line, &mut prefixes).unwrap();
+        assert_eq!(prefixes.len(), last * each);
+        assert!(read(&line).unwrap_err().starts_with("line 1 of the list: with it, the list has"));
     }
 }

@@ -96,7 +96,7 @@ impl Policy {
     }
 
     /// The prefixes that `whom` stands for; none if the set does not exist.
-    pub(super) fn prefixes<'p>(&'p self, whom: &'p Whom) -> &'p [IpNet] {
+    pub(crate) fn prefixes<'p>(&'p self, whom: &'p Whom) -> &'p [IpNet] {
         match whom {
             Whom::Prefix(prefix) => std::slice::from_ref(prefix),
             Whom::Set(name) => self.sets.get(name).map_or(&[], Vec::as_slice),

@@ -49,7 +49,11 @@ pub struct Entry {
     pub since: Option<u64>,
 }
 
-/// The run-time layer. In each list, a prefix has at most one entry and at most one exception.
+/// The list, the prefix, whether it is an exception, and the set.
+type Place = (List, IpNet, bool, Option<Arc<str>>);
+
+/// The run-time layer. In each list, a prefix has at most one entry of each set, one without a set, and one
+/// exception.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
     entries: Vec<Entry>,
@@ -140,8 +144,18 @@ impl Entry {
     }
 
     /// The identity of the entry: a layer has one entry with each.
-    const fn place(&self) -> (List, IpNet, bool) {
-        (self.list, self.prefix, self.exception)
+    fn place(&self) -> Place {
+        (self.list, self.prefix, self.exception, self.set.clone())
+    }
+
+    /// Whether an entry of `allow` never ends.
+    fn allows_for_ever(&self) -> bool {
+        self.list == List::Allow && !self.exception && self.until.is_none()
+    }
+
+    /// Whether the entry was set by itself: it is no exception, and belongs to no set.
+    const fn is_single(&self) -> bool {
+        !self.exception && self.set.is_none()
     }
 }
 
@@ -183,7 +197,8 @@ impl<'a> Stated<'a> {
 /// 2. Each layer answers from the entries that are left.
 ///    - The document evaluates all of `allow`, then all of `deny`, then the penalties. Its answer has the
 ///      length of the longest prefix in the first list with an entry; the lists after it do not count.
-///    - The run-time layer answers by its longest prefix; on the same prefix the lists have that order too.
+///    - The run-time layer answers by its longest prefix; on the same prefix the lists have that order too. Of
+///      a list's entries of that prefix, the one that ends last answers.
 /// 3. The answer with the longer prefix decides. If both are as long, the run-time answer does.
 pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<'a>> {
     let live = || stated.iter().filter(|it| it.until > now);
@@ -198,7 +213,9 @@ pub fn decides<'s, 'a>(stated: &'s [Stated<'a>], now: u64) -> Option<&'s Stated<
         answer.and_then(|by| document().filter(|it| it.list == by.list).map(Stated::length).max());
     let longest = run_time().map(Stated::length).max();
     if longest.is_some() && longest >= of_document {
-        return run_time().filter(|it| Some(it.length()) == longest).min_by_key(|it| it.list);
+        // Several sets may have the same prefix.
+        let longest = run_time().filter(|it| Some(it.length()) == longest);
+        return longest.min_by_key(|it| (it.list, Reverse(it.until)));
     }
     answer
 }
@@ -270,6 +287,9 @@ impl Listing {
 }
 
 impl RunTime {
+    /// More prefixes than the lists of an instance have room for: each takes some 20 bytes of its 32 MiB.
+    pub const MOST_PREFIXES: usize = 2_000_000;
+
     /// All entries and exceptions, in the order in which they were set.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -285,9 +305,9 @@ impl RunTime {
         self.entries.iter().filter(move |entry| entry.list == list)
     }
 
-    /// The entry of a list for exactly this prefix, exceptions apart.
+    /// The entry of a list for exactly this prefix, exceptions and entries of sets apart.
     pub fn get(&self, list: List, prefix: IpNet) -> Option<&Entry> {
-        self.list(list).find(|entry| entry.prefix == prefix && !entry.exception)
+        self.list(list).find(|entry| entry.prefix == prefix && entry.is_single())
     }
 
     /// The exception of a list for exactly this prefix.
@@ -295,7 +315,7 @@ impl RunTime {
         self.list(list).find(|entry| entry.prefix == prefix && entry.exception)
     }
 
-    /// Adds an entry, or replaces the one with the same list and prefix; returns whether there was one. An
+    /// Adds an entry, or replaces the one with the same list, prefix and set; returns whether there was one. An
     /// exception and an entry of the same prefix are kept side by side, so that the exception holds again
     /// when a ban ends. Entries that have ended at `now` (seconds of Unix time) are removed.
     ///
@@ -307,8 +327,9 @@ impl RunTime {
     pub fn put(&mut self, policy: &Policy, entry: Entry, now: u64) -> Result<bool, PolicyError> {
         let Entry { list, prefix, .. } = entry;
         policy.key_prefix.check_source(prefix)?;
-        let allowed = self.get(List::Allow, prefix).filter(|it| it.until.is_none());
-        if list != List::Allow && !entry.exception && allowed.is_some() {
+        let is_allowed =
+            self.list(List::Allow).any(|it| it.prefix == prefix && it.allows_for_ever());
+        if list != List::Allow && !entry.exception && is_allowed {
             let (list, entry, by) = (list.name(), prefix.to_string(), prefix.to_string());
             return Err(PolicyError::Shadowed { list, entry, by });
         }
@@ -322,7 +343,7 @@ impl RunTime {
         Ok(is_there)
     }
 
-    /// Adds the entries of another layer; they replace those with the same list and prefix.
+    /// Adds the entries of another layer; they replace those with the same list, prefix and set.
     pub fn extend(&mut self, other: &Self) {
         let taken: HashSet<_> = other.entries.iter().map(Entry::place).collect();
         self.entries.retain(|it| !taken.contains(&it.place()));
@@ -348,11 +369,12 @@ impl RunTime {
         self.entries.iter().any(|entry| entry.until.is_some())
     }
 
-    /// Removes the entry of a list for exactly this prefix if it still holds at `now`; returns whether it
-    /// did.
+    /// Removes the entry of a list for exactly this prefix, not those of sets, if it still holds at `now`;
+    /// returns whether it did.
     fn remove(&mut self, list: List, prefix: IpNet, now: u64) -> bool {
         let before = self.entries.len();
-        self.entries.retain(|entry| entry.place() != (list, prefix, false) || entry.is_over(now));
+        let is_it = |it: &Entry| it.list == list && it.prefix == prefix && it.is_single();
+        self.entries.retain(|entry| !is_it(entry) || entry.is_over(now));
         self.entries.len() < before
     }
 }
@@ -457,7 +479,7 @@ impl Layers {
         kept
     }
 
-    /// Takes a prefix off a list. Removes its run-time entry if that holds at `now` (seconds of Unix time);
+    /// Takes a prefix off a list. Removes its run-time entry, not those of sets, if that holds at `now` (seconds of Unix time);
     /// else adds `exception`, if the document lists exactly this prefix. Run-time entries that have ended at
     /// `now` are removed.
     ///
@@ -537,6 +559,9 @@ impl std::fmt::Display for Stated<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.layer {
             Layer::Document(whom @ Whom::Set(_)) => write!(f, "{} of {whom}", self.prefix),
+            Layer::RunTime(Entry { set: Some(set), .. }) => {
+                write!(f, "{} of set {set}", self.prefix)
+            }
             _ => write!(f, "{}", self.prefix),
         }
     }

@@ -294,7 +294,8 @@ fn what_native_mode_on_veth_costs_is_told_once() {
     let seen = |arguments: &str| {
         let mut script = bench.hosts.router.command("script");
         let command = format!("{} {arguments}", bench.limiter.path().display());
-        let output = script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
+        script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
+        let output = script.env("TERM", "xterm");
         String::from_utf8_lossy(&output.output().unwrap().stdout).into_owned()
     };
     let text = seen(&format!("attach eth0 {SMALL}"));

@@ -11,7 +11,11 @@ use std::{
 
 use aya::maps::{Array, MapData};
 use limiter_common::{abi::layout::map, memory::sample::Sampling};
-use limiter_tests::{process::kill, program::typed, sandbox::BPFFS};
+use limiter_tests::{
+    process::{kill, signal},
+    program::typed,
+    sandbox::BPFFS,
+};
 use limiter_userspace::datapath::bpffs::Pins;
 use serde_json::Value;
 
@@ -109,7 +113,7 @@ fn packets_are_chosen_and_counted() {
         assert!(lines[0].starts_with("TIME             INTERFACE  VERDICT"), "{text}");
         let packet = "60  192.0.2.7:1 > ";
         assert!(lines[1..4].iter().all(|line| line.contains(packet)), "{text}");
-        assert!(text.contains("\n3 dropped packets were shown, and "), "{text}");
+        assert!(text.contains("\n3 packets were shown, and "), "{text}");
         assert!(
             text.contains("\nSOURCE     PACKETS   SHARE\n192.0.2.7        3  100.0%\n"),
             "{text}"
@@ -155,10 +159,10 @@ fn a_pcap_file_is_read_as_any_other() {
     while_sending(&bench, &FLOOD, || {
         let told = finish(start(&bench, &format!("drops --for 500ms --pcap {file}"))).stdout;
         let told = String::from_utf8(told).unwrap();
-        assert!(told.contains("dropped packets were shown"), "{told}");
+        assert!(told.contains("packets were shown"), "{told}");
         // The summary is no part of the packets.
         let piped = finish(start(&bench, "drops --count 30 --pcap -"));
-        assert!(String::from_utf8(piped.stderr).unwrap().contains("30 dropped packets were shown"));
+        assert!(String::from_utf8(piped.stderr).unwrap().contains("30 packets were shown"));
         fs::write(format!("{file}.2"), piped.stdout).unwrap();
     });
     for (path, least) in [(file.clone(), 100), (format!("{file}.2"), 30)] {
@@ -200,6 +204,33 @@ fn one_process_reads_at_a_time_and_one_that_was_killed_leaves_nothing() {
             thread::sleep(Duration::from_millis(100));
         }
     });
+}
+
+/// A reader that stood still for longer than its time does not take samples beside the one that took over, nor ends those.
+#[test]
+fn a_reader_that_stood_still_leaves_the_next_one_alone() {
+    let bench = bench();
+    let first = start(&bench, "drops --reason exceed");
+    let wait = |what: &str, holds: &dyn Fn(Sampling) -> bool| {
+        let begun = Instant::now();
+        while !holds(sampling(&bench)) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait("the first one reads", &|it| it.until != 0);
+    signal(&first, libc::SIGSTOP);
+    while_sending(&bench, &FLOOD, || wait("its time passes", &|it| it.until == 0));
+    let mut next = start(&bench, "drops --reason deny");
+    let own = u64::from(next.id());
+    wait("the next one reads", &|it| it.process == own && it.until != 0);
+    signal(&first, libc::SIGCONT);
+    let first = first.wait_with_output().unwrap();
+    let told = String::from_utf8(first.stderr).unwrap();
+    assert!(first.status.code() == Some(6) && told.contains(&format!("kill {own}")), "{told}");
+    let after = sampling(&bench);
+    assert!(after.process == own && after.until != 0, "{after:?}");
+    kill(&mut next);
 }
 
 #[test]

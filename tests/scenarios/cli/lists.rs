@@ -310,6 +310,10 @@ fn many_prefixes_are_listed_and_taken_off_at_once() {
         "\"nobody\" is neither",
         "hint: ",
     ]);
+    for nothing in ["deny add -", "deny del -", "allow add -"] {
+        let outcome = piped(&bench, nothing, b"nobody,1\n");
+        outcome.assert_exit_code(2).assert_says(&["the standard input names no prefix"]);
+    }
     piped(&bench, "deny add -", b"\x1f\x8bbroken").assert_exit_code(1).assert_says(&["gzip -t"]);
     assert_eq!(bench.json("deny list -j")["entries"].as_array().map(Vec::len), Some(5));
     send(&bench, [203, 0, 113, 9], 5);
@@ -358,8 +362,9 @@ fn a_set_of_entries_is_replaced_and_leaves_others_alone() {
     for (list, words) in [
         ("", "the new list is empty"),
         ("# nothing\n", "the new list is empty"),
-        ("0.0.0.0/0\n", "a whole address family"),
-        ("198.51.100.11\n", "it has 31 entries, and the new list 1"),
+        ("0.0.0.0/0\n", "newly has 0.0.0.0/0, every address"),
+        ("64.0.0.0-127.255.255.254\n", "more than an eighth of the unicast addresses of IPv4"),
+        ("198.51.100.11\n", "loses more than half of its entries: 31 before, 1 now"),
     ] {
         let outcome = piped(&bench, replace, list.as_bytes());
         outcome.assert_exit_code(3).assert_says(&["set feed is not replaced", words, "hint: "]);

@@ -469,6 +469,12 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
     let outcome = bench.done(&document.in_place("policy save FILE"));
     let same = document.in_place("FILE: has this policy already: 1 limit, 503 prefixes\n");
     assert!(outcome.stdout.starts_with(&same), "{outcome}");
+    // Comments in front of the document are kept.
+    let headed = document.in_place("FILE").replace("policy.yaml", "headed.yaml");
+    fs::write(&headed, "# What it is for.\n\nversion: 1\nlimits: []\n").unwrap();
+    bench.done(&format!("policy save {headed}"));
+    let text = fs::read_to_string(&headed).unwrap();
+    assert!(text.starts_with("# What it is for.\n\n") && text.contains("web"), "{text}");
     bench.done("limit set web --rate 7/s");
     let words = ["has comments, which would be lost", "policy.yaml.new", "--force", "hint: "];
     bench.refused(&document.in_place("policy save FILE"), 1, &words);
@@ -481,14 +487,14 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
     for words in [" saved: 1 limit, 503 prefixes\n", "set files as before: bad.txt", ".bak\n"] {
         assert!(outcome.stdout.contains(words), "no {words} in {outcome}");
     }
-    assert_eq!((beside(""), beside(".bak")), (new.clone(), before));
+    assert_eq!((beside(""), beside(".bak")), (new.clone(), before.clone()));
     // The feed goes on meanwhile; without comments nothing is lost.
     fs::write(document.folder.join("bad.txt"), format!("{feed}10.1.0.0/16\n")).unwrap();
     bench.done("limit set web --rate 9/s");
     let outcome = bench.json(&document.in_place("policy save FILE -j"));
     assert_eq!(outcome["unchanged"], false, "{outcome}");
-    assert!(outcome["backup"].as_str().unwrap().ends_with("policy.yaml.bak"), "{outcome}");
-    assert_eq!(beside(".bak"), new);
+    assert!(outcome["backup"].as_str().unwrap().ends_with("policy.yaml.bak.1"), "{outcome}");
+    assert_eq!((beside(".bak"), beside(".bak.1")), (before, new));
     assert!(beside("").contains("rate: 9 pps") && beside("").contains("file: bad.txt"));
     bench.done(&document.in_place("policy apply FILE"));
     document.write("limits: [{nonsense}]");

@@ -495,8 +495,8 @@ fn who_is_forgiven_begins_anew() {
 /// Forgives all sources within `net` and returns their number.
 fn forgive(program: &mut TestProgram, net: &str, now: u64) -> usize {
     let net: IpNet = net.parse().unwrap();
-    program.split().unwrap().1.forgive(net).unwrap();
-    assert!(!program.split().unwrap().1.forgive(net).unwrap(), "nothing is known any more");
+    program.split().unwrap().1.forgive(&[net]).unwrap();
+    assert!(!program.split().unwrap().1.forgive(&[net]).unwrap(), "nothing is known any more");
     listed(program, now).into_iter().filter(|it| net.contains(&it.source)).count()
 }
 

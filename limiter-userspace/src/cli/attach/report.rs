@@ -122,7 +122,7 @@ impl All {
         if !new && !asked.options.set() {
             if asked.options.ask() {
                 let command = asked.options.preset().map_or_else(
-                    || "limiter policy apply FILE".to_owned(),
+                    || "limiter policy apply".to_owned(),
                     |preset| {
                         format!("limiter policy example {} | limiter policy apply -", preset.name())
                     },

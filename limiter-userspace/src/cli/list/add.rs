@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{
     by_user, check_own,
-    given::{Given, each_once},
+    given::{Given, each_once, some},
     print, sets,
 };
 use crate::{
@@ -17,14 +17,14 @@ use crate::{
         keep_ssh::KeepSsh,
         unix,
     },
-    datapath::bpffs::Pins,
+    datapath::{bpffs::Pins, host},
     error::Result,
     output::{
         number::{duration, grouped},
         stream::Output,
     },
     policy::{
-        Layers, List, PolicyError, Session,
+        Layered, Layers, List, PolicyError, Session,
         document::{INSTANTS, format_instant, parse_instant},
         run_time::{Added, Entry, REASON, decides},
         units::{parse_lasting, parse_time},
@@ -143,9 +143,10 @@ impl Asked {
         let time = time.map(parse).transpose().map_err(PolicyError::from)?.flatten();
         let (reason, set) = (more.reason.clone(), more.replace.clone());
         let prefixes = given.read()?;
-        if let Some(set) = &set {
-            sets::check(list, set, &prefixes)?;
-        }
+        let prefixes = match &set {
+            Some(set) => sets::some(list, set, prefixes)?,
+            None => some(prefixes)?,
+        };
         let (until, widened) = (more.until, more.source);
         Ok(Self { list, prefixes, time, until, widened, reason, set, session })
     }
@@ -189,7 +190,8 @@ impl Asked {
         let entries = prefixes.iter().map(entry).collect();
         let (added, removed) = match &self.set {
             Some(set) => {
-                sets::check_size(self.list, set, run_time, prefixes.len())?;
+                let layered = Layered { policy, run_time };
+                sets::check((self.list, set), layered, &prefixes, &host::read()?, now)?;
                 run_time.replace(policy, (self.list, set), entries, now)?
             }
             None => (run_time.add(policy, entries, now)?, 0),

@@ -8,8 +8,9 @@ use thiserror::Error;
 
 use crate::{
     error::{Error, Failure, Result},
+    output::number::grouped,
     policy::{
-        PolicyError,
+        PolicyError, RunTime,
         document::{FileError, SET_BYTES, read_up_to, unpacked},
         list_text::parse_list,
         units::parse_addresses,
@@ -24,6 +25,28 @@ struct Unread(FileError);
 impl Failure for Unread {
     fn remedy(&self) -> Option<String> {
         Some(self.0.remedy().to_owned())
+    }
+}
+
+/// The prefixes that are given cannot be used.
+#[derive(Debug, Error)]
+enum Unusable {
+    #[error("the standard input names no prefix")]
+    Empty,
+    #[error("more than {} prefixes are given", grouped(RunTime::MOST_PREFIXES as u64))]
+    TooMany,
+}
+
+impl Failure for Unusable {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::Empty => "check where the list comes from: it has at least one prefix".to_owned(),
+            Self::TooMany => "write neighbouring prefixes as a wider one".to_owned(),
+        })
     }
 }
 
@@ -50,29 +73,40 @@ pub(in crate::cli) struct GivenOrAll {
 }
 
 impl Given {
-    /// The prefixes, each once, in the order in which they were given.
+    /// The prefixes, each once, in the order in which they were given; none if the standard input has none.
     pub(super) fn read(&self) -> Result<Vec<IpNet>> {
-        read(&self.prefixes)
+        read(&self.prefixes, read_stdin)
     }
 }
 
 impl GivenOrAll {
-    /// The prefixes, as [`Given::read`] returns them; `None` for all entries.
+    /// The prefixes, as [`Given::read`] returns them, at least one; `None` for all entries.
     pub(super) fn read(&self) -> Result<Option<Vec<IpNet>>> {
-        if self.all { Ok(None) } else { read(&self.prefixes).map(Some) }
+        if self.all {
+            return Ok(None);
+        }
+        read(&self.prefixes, read_stdin).and_then(some).map(Some)
     }
 }
 
-fn read(words: &[String]) -> Result<Vec<IpNet>> {
+fn read(words: &[String], stdin: impl Fn() -> Result<Vec<u8>>) -> Result<Vec<IpNet>> {
     let mut all = Vec::new();
     for word in words {
         if word == STDIN {
-            all.extend(parse_list(&read_stdin()?)?);
+            all.extend(parse_list(&stdin()?)?);
         } else {
             all.extend(parse_addresses(word).map_err(PolicyError::from)?);
         }
+        if all.len() > RunTime::MOST_PREFIXES {
+            return Err(Unusable::TooMany.into());
+        }
     }
     Ok(each_once(all))
+}
+
+/// The same prefixes, if there are any. Only the standard input can have none.
+pub(super) fn some(prefixes: Vec<IpNet>) -> Result<Vec<IpNet>> {
+    if prefixes.is_empty() { Err(Unusable::Empty.into()) } else { Ok(prefixes) }
 }
 
 /// The same prefixes without repetitions.
@@ -90,4 +124,34 @@ fn read_stdin() -> Result<Vec<u8>> {
         return Err(Unread(FileError::TooLarge { most: SET_BYTES }).into());
     }
     Ok(unpacked(text, SET_BYTES).map_err(Unread)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(words: &[&str], stdin: &str) -> Result<usize> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        read(&words, || Ok(stdin.into())).and_then(some).map(|prefixes| prefixes.len())
+    }
+
+    #[test]
+    fn a_list_on_standard_input_names_a_prefix() {
+        for list in ["", "\n", "# nothing\n", "nobody,1\n"] {
+            let error = given(&["-"], list).unwrap_err();
+            assert_eq!(error.to_string(), "the standard input names no prefix");
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.remedy().is_some());
+        }
+        assert_eq!(given(&["-"], "ip,1\n192.0.2.1,1\n").unwrap(), 1);
+        assert_eq!(given(&["192.0.2.1", "-"], "").unwrap(), 1);
+    }
+
+    #[test]
+    fn ranges_are_read_until_there_is_no_room_for_more() {
+        let ranges = ["::1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"; 8000];
+        let error = given(&ranges, "").unwrap_err();
+        assert_eq!(error.to_string(), "more than 2,000,000 prefixes are given");
+        assert_eq!(error.exit_code(), 2);
+    }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix, unix_time},
-    datapath::{bpffs::Pins, maps::Maps},
+    datapath::{bpffs::Pins, maps::Maps, offences::Disjoint},
     error::Result,
     output::{
         lists::{self, PenaltyEntry},
@@ -105,13 +105,11 @@ impl Lift {
             let at = query::now();
             let blocked = Inquiry::new(&maps, at)?.blocked(at)?;
             let taken_off = del::take_off(layers, List::Penalty, &given, now)?;
-            let is_lifted = |source: &IpNet| taken_off.iter().any(|it| it.prefix.contains(source));
-            let by_limits = blocked.iter().filter(|it| is_lifted(&it.source)).count();
-            let mut known = false;
+            let prefixes: Vec<IpNet> = taken_off.iter().map(|it| it.prefix).collect();
+            let lifted = Disjoint::of(&prefixes);
+            let by_limits = blocked.iter().filter(|it| lifted.has(it.source.addr())).count();
             // This also forgets blocks that only another policy would enforce.
-            for TakenOff { prefix, .. } in &taken_off {
-                known |= maps.forgive(*prefix)?;
-            }
+            let known = maps.forgive(&prefixes)?;
             Ok(Lifted { taken_off, by_limits, known })
         })?;
         print(List::Penalty, &changed, pins, output, || changed.said.said(changed.layered(), now))

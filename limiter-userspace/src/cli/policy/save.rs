@@ -69,7 +69,8 @@ impl Save {
         let is_printed = self.to_output();
         let before = if is_printed { None } else { Before::read(&path)? };
         let kept = before.as_ref().map(|before| before.files(&policy)).unwrap_or_default();
-        let text = to_yaml_with_files(&policy, &kept);
+        let header = before.as_ref().map(Before::header).unwrap_or_default();
+        let text = header + &to_yaml_with_files(&policy, &kept);
         // A document that cannot be read would leave the machine without limits at the next start.
         let file = name(if is_printed { Path::new("policy") } else { &path });
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -119,13 +120,11 @@ impl Save {
             return Ok(None);
         };
         if let Some(lost) = before.lost().filter(|_| !self.force) {
-            let beside = with_suffix(&self.file, ".new");
-            file::replace(&beside, text.as_bytes())?;
+            let beside = beside(&self.file, ".new", text.as_bytes())?;
             let (path, beside) = (name(&self.file), name(&beside));
             return Err(Lossy { path, lost, beside }.into());
         }
-        let backup = with_suffix(&self.file, ".bak");
-        file::replace(&backup, &before.text)?;
+        let backup = beside(&self.file, ".bak", &before.text)?;
         file::replace(&self.file, text.as_bytes())?;
         Ok(Some(backup))
     }
@@ -136,11 +135,31 @@ impl Save {
     }
 }
 
-/// A path with a suffix after its name.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut with = path.as_os_str().to_owned();
-    with.push(suffix);
-    with.into()
+/// Writes a file beside another one: with a suffix after its name, and a number where such a file has something else.
+fn beside(path: &Path, suffix: &str, text: &[u8]) -> Result<PathBuf> {
+    let mut number = 0_u32;
+    loop {
+        let mut with = path.as_os_str().to_owned();
+        with.push(suffix);
+        if number > 0 {
+            with.push(format!(".{number}"));
+        }
+        let with = PathBuf::from(with);
+        match fs::symlink_metadata(&with) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                file::replace(&with, text)?;
+                return Ok(with);
+            }
+            Ok(_) if read_file(&with, text.len() as u64).is_ok_and(|there| there == text) => {
+                return Ok(with);
+            }
+            _ => number += 1,
+        }
+        if number > 999 {
+            let full = io::Error::from(io::ErrorKind::AlreadyExists);
+            return Err(Error::system(format!("write {}", with.display()), full));
+        }
+    }
 }
 
 /// The file that is to be replaced.
@@ -187,6 +206,13 @@ impl Before {
         files
     }
 
+    /// The comments in front of the document, which are kept.
+    fn header(&self) -> String {
+        let text = String::from_utf8_lossy(&self.text);
+        let is_kept = |line: &&str| line.trim().is_empty() || line.starts_with('#');
+        text.split_inclusive('\n').take_while(is_kept).collect()
+    }
+
     /// What of the file would be lost with it; `None` if nothing would.
     fn lost(&self) -> Option<&'static str> {
         if self.read.is_none() {
@@ -196,7 +222,8 @@ impl Before {
         let has_comment = |line: &str| {
             line.trim_start().starts_with('#') || line.contains(" #") || line.contains("\t#")
         };
-        text.lines().any(has_comment).then_some("has comments, which would be lost")
+        let rest = text.lines().skip(self.header().lines().count());
+        rest.into_iter().any(has_comment).then_some("has comments, which would be lost")
     }
 }
 

@@ -25,9 +25,9 @@ pub enum Added {
 }
 
 impl RunTime {
-    /// Adds entries of one list. An entry never gets shorter by that: of two ends, the later one counts. An
-    /// entry without a set takes over that of a set, so that the set no longer removes it. Entries that have
-    /// ended at `now` (seconds of Unix time) are removed.
+    /// Adds entries of one list. An entry never gets shorter by that: of two ends, the later one counts.
+    /// Entries of other sets, and those without a set, stay beside them. Entries that have ended at `now`
+    /// (seconds of Unix time) are removed.
     ///
     /// # Errors
     /// [`PolicyError::Value`] for a prefix with host bits, [`PolicyError::OverrideTooNarrow`] for one that is
@@ -42,11 +42,8 @@ impl RunTime {
             policy.key_prefix.check_source(entry.prefix)?;
         }
         self.drop_over(now);
-        let allowed: HashSet<IpNet> = self
-            .list(List::Allow)
-            .filter(|it| it.until.is_none() && !it.exception)
-            .map(|it| it.prefix)
-            .collect();
+        let allowed: HashSet<IpNet> =
+            self.list(List::Allow).filter(|it| it.allows_for_ever()).map(|it| it.prefix).collect();
         let places = self.entries.iter().enumerate().map(|(at, it)| (it.place(), at));
         let mut places: HashMap<_, _> = places.collect();
         let added = entries.into_iter().map(|entry| {
@@ -110,18 +107,14 @@ impl Entry {
         let end = |it: &Self| it.until.unwrap_or(NEVER);
         let is_longer = end(&entry) > end(self);
         // A set says itself until when it has its prefixes.
-        let is_shorter = end(&entry) < end(self) && self.set.is_some() && self.set == entry.set;
-        let is_taken_over = self.set.is_some() && entry.set.is_none();
-        let has_reason = end(&entry) == end(self)
-            && self.set == entry.set
-            && entry.reason.is_some()
-            && entry.reason != self.reason;
-        if !(is_longer || is_shorter || is_taken_over || has_reason) {
+        let is_shorter = end(&entry) < end(self) && self.set.is_some();
+        let has_reason =
+            end(&entry) == end(self) && entry.reason.is_some() && entry.reason != self.reason;
+        if !(is_longer || is_shorter || has_reason) {
             return Added::Already;
         }
-        let until = if is_longer || is_shorter { entry.until } else { self.until };
         let reason = entry.reason.clone().or_else(|| self.reason.take());
-        *self = Self { until, reason, ..entry };
+        *self = Self { reason, ..entry };
         Added::Replaced
     }
 }
@@ -138,12 +131,12 @@ impl Layers {
             return entries.into_iter().map(|entry| self.take_off(entry, now)).collect();
         }
         self.run_time.drop_over(now);
-        let wanted: HashSet<_> = entries.iter().map(|it| (it.list, it.prefix, false)).collect();
+        let wanted: HashSet<_> = entries.iter().map(|it| (it.list, it.prefix)).collect();
         let (removed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.run_time.entries)
             .into_iter()
-            .partition(|it| wanted.contains(&it.place()));
+            .partition(|it| it.is_single() && wanted.contains(&(it.list, it.prefix)));
         self.run_time.entries = kept;
-        let mut removed: HashSet<_> = removed.iter().map(Entry::place).collect();
+        let mut removed: HashSet<_> = removed.iter().map(|it| (it.list, it.prefix)).collect();
         let documented: HashSet<(List, IpNet)> = List::ALL
             .into_iter()
             .flat_map(|list| {
@@ -154,7 +147,7 @@ impl Layers {
             .collect();
         let take_off = |entry: Entry| {
             let (list, prefix) = (entry.list, entry.prefix);
-            if removed.remove(&(list, prefix, false)) {
+            if removed.remove(&(list, prefix)) {
                 return Ok(Removed::Entry);
             }
             if documented.contains(&(list, prefix)) {
@@ -240,13 +233,14 @@ mod tests {
             &["192.0.2.1/32", "192.0.2.2/32", "192.0.2.3/32", "192.0.2.4/32"],
             None,
         );
-        assert_eq!(added, [Added::Already, Added::Already, Added::New, Added::New]);
+        assert_eq!(added, [Added::New; 4]);
         assert_eq!(removed, 0);
-        // A ban by hand is kept when the set no longer has it.
-        assert_eq!(add(&mut run_time, entry("192.0.2.4/32", Some(9))), Added::Replaced);
-        assert_eq!(run_time.get(List::Deny, "192.0.2.4/32".parse().unwrap()).unwrap().until, None);
+        // A ban by hand has its own end, and is kept when the set no longer has it.
+        assert_eq!(add(&mut run_time, entry("192.0.2.4/32", Some(9))), Added::New);
+        let by_hand = run_time.get(List::Deny, "192.0.2.4/32".parse().unwrap()).unwrap();
+        assert_eq!(by_hand.until, Some(NOW + 9));
         let (added, removed) = replace(&mut run_time, &["192.0.2.3/32", "192.0.2.5/32"], Some(60));
-        assert_eq!((added, removed), (vec![Added::Replaced, Added::New], 0));
+        assert_eq!((added, removed), (vec![Added::Replaced, Added::New], 3));
         let (_, removed) = replace(&mut run_time, &["192.0.2.5/32"], Some(60));
         assert_eq!(removed, 1);
         let left: Vec<_> = run_time
@@ -266,6 +260,56 @@ mod tests {
         );
         assert_eq!(run_time.flush_set(List::Allow, "feed"), 0);
         assert_eq!(run_time.flush_set(List::Deny, "feed"), 1);
+    }
+
+    /// Bans by hand and sets hold side by side, each with its own end, and only who set an entry ends it.
+    #[test]
+    fn a_prefix_has_an_entry_of_each_set_beside_that_by_hand() {
+        const SOURCE: &str = "192.0.2.1/32";
+        let source: IpNet = SOURCE.parse().unwrap();
+        let mut layers = Layers::default();
+        let replace = |layers: &mut Layers, set: &str, prefix: &str, until| {
+            let entries = vec![of_set(prefix, until, set)];
+            let set = (List::Deny, set);
+            layers.run_time.replace(&layers.policy, set, entries, NOW).unwrap()
+        };
+        let is_denied = |layers: &Layers, later| {
+            super::super::decides(&layers.view().around(source), NOW + later).is_some()
+        };
+        // A feed with the address comes and goes: the ban by hand stays as it was.
+        let why = Some("scans".into());
+        add(&mut layers.run_time, Entry { reason: why, ..entry(SOURCE, Some(60)) });
+        let by_hand = layers.run_time.entries()[0].clone();
+        replace(&mut layers, "feed", SOURCE, None);
+        assert_eq!(layers.run_time.get(List::Deny, source), Some(&by_hand));
+        assert!(is_denied(&layers, 60), "the feed has it");
+        let stated = layers.view().around(source);
+        assert_eq!(super::super::listing(&stated, NOW).denied, NEVER);
+        replace(&mut layers, "feed", "192.0.2.9/32", None);
+        assert_eq!(layers.run_time.get(List::Deny, source), Some(&by_hand));
+        assert!(is_denied(&layers, 59) && !is_denied(&layers, 60));
+        // A ban by hand of what feeds have ends, by itself or by a command, and theirs do not.
+        replace(&mut layers, "feed", SOURCE, Some(90));
+        replace(&mut layers, "other", SOURCE, Some(120));
+        assert!(is_denied(&layers, 119) && !is_denied(&layers, 120));
+        for several in [false, true] {
+            let mut layers = layers.clone();
+            let mut off = vec![entry(SOURCE, None)];
+            off.extend(several.then(|| entry("192.0.2.7/32", None)));
+            assert_eq!(layers.take_off_all(off, NOW)[0], Ok(Removed::Entry));
+            let names: Vec<_> = layers.run_time.entries().iter().map(|it| it.set.clone()).collect();
+            assert_eq!(names, [Some("feed".into()), Some("other".into())]);
+            let by = layers.view().covering(List::Deny, source, NOW).unwrap();
+            assert_eq!(by, "192.0.2.1/32 of set other", "the last to end");
+            layers.take_off_all(vec![entry(SOURCE, None)], NOW)[0].clone().unwrap_err();
+        }
+        // All are stored, and restored once.
+        let text = serde_json::to_string(&layers.run_time).unwrap();
+        let mut restored: RunTime = serde_json::from_str(&text).unwrap();
+        restored.extend(&layers.run_time);
+        assert_eq!(restored, layers.run_time);
+        assert_eq!(layers.run_time.flush_set(List::Deny, "feed"), 1);
+        assert_eq!(layers.run_time.get(List::Deny, source), Some(&by_hand));
     }
 
     #[test]
