@@ -1,15 +1,9 @@
 //! What is dropped or passes whatever its limits have left: by the lists, and by limits that drop everything.
 
-use limiter_common::{abi::policy::half, packet::reason::Reason, policy::limit::Limit};
+use limiter_common::packet::reason::Reason;
 
 use crate::{
-    kernel::{
-        maps::LIMITS,
-        scratch::{Blame, PacketScratch},
-    },
-    limits::keyed::count_keyed,
-    pipeline::sample::is_asked_for,
-    policy::verdict::Verdict,
+    kernel::scratch::PacketScratch, limits::keyed::count_keyed, policy::verdict::Verdict,
     table::entry::SourceEntry,
 };
 
@@ -28,12 +22,8 @@ pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
 /// Drops the packet under an epoch, and counts it under the first of these limits, which
 /// [drop](limiter_common::abi::policy::Settings::drops) all that they are about.
 #[inline(always)]
-pub(crate) fn drop_by_limit(scratch: &mut PacketScratch, epoch: u32, drops: u64) -> Verdict {
+pub(crate) fn drop_by_limit(scratch: &PacketScratch, epoch: u32, drops: u64) -> Verdict {
     let first = drops & drops.wrapping_neg();
-    if is_asked_for() {
-        let tally = LIMITS.get(half(epoch, Limit::row(first))).map(|limit| limit.tally);
-        scratch.blame = tally.map_or(Blame::NONE, Blame::tally);
-    }
     let monitored = first & scratch.monitored();
     count_keyed(epoch, 0, first ^ monitored, monitored);
     Verdict::new(Reason::Exceed)
