@@ -44,14 +44,13 @@ use limiter_userspace::{
     datapath::{
         bpffs::Pins,
         buckets::WideBucket,
-        events::Listener,
         exchange::{self, Exchanged},
         instance::{Attached, Instance},
         main_program,
         maps::Maps,
         mode::Mode,
         program::Program,
-        samples::Samples,
+        ring::Ring,
     },
     policy::Policy,
 };
@@ -480,7 +479,7 @@ impl Loaded {
     /// Fails if a system call fails.
     pub fn notices(&self) -> Result<Vec<SourceEvent>> {
         let pins = &self.pins;
-        let listen = || Listener::open(pins);
+        let listen = || Ring::events(pins);
         Ok(self.host.sandbox.inside(&self.host.namespace, listen)??.collect())
     }
 
@@ -490,7 +489,7 @@ impl Loaded {
     /// Fails if a system call fails.
     pub fn samples(&self) -> Result<Vec<Sample>> {
         Ok(self.on_pins(|pins| {
-            Ok::<_, limiter_userspace::error::Error>(Samples::open(pins)?.collect())
+            Ok::<_, limiter_userspace::error::Error>(Ring::samples(pins)?.collect())
         })??)
     }
 

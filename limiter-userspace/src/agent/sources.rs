@@ -27,7 +27,7 @@ use limiter_common::{
 
 use super::event::{Event, Limited};
 use crate::{
-    datapath::{bpffs::Pins, events::Listener, link::exists, maps::Maps},
+    datapath::{bpffs::Pins, link::exists, maps::Maps, ring::Ring},
     error::Result,
     policy::interfaces::Port,
     query::{self, Inquiry},
@@ -62,7 +62,7 @@ pub(super) struct Sources {
 /// An instance that is listened to.
 struct Heard {
     maps: Maps,
-    listener: Listener,
+    listener: Ring<SourceEvent>,
     /// What the datapath had left out at the last look.
     left_out: u64,
 }
@@ -150,7 +150,7 @@ impl Sources {
         if exists(&self.pins)? {
             let maps = Maps::open(&self.pins)?;
             let left_out = left_out(&maps.event_stats()?);
-            let listener = Listener::open(&self.pins)?;
+            let listener = Ring::events(&self.pins)?;
             self.heard = Some(Heard { maps, listener, left_out });
         }
         Ok(())

@@ -15,6 +15,16 @@ struct Command {
     reserved: u16,
 }
 
+/// A request with one attribute.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Request<T> {
+    command: Command,
+    length: u16,
+    kind: u16,
+    value: T,
+}
+
 /// What a driver has for XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct XdpFeatures {
@@ -29,19 +39,11 @@ impl XdpFeatures {
     pub(crate) fn of(interface: &Interface) -> Option<Self> {
         const NETDEV_CMD_DEV_GET: u8 = 1;
         const NETDEV_A_DEV_IFINDEX: u16 = 1;
-        #[derive(Clone, Copy)]
-        #[repr(C)]
-        struct Request {
-            command: Command,
-            length: u16,
-            kind: u16,
-            index: u32,
-        }
         let request = Request {
             command: Command { command: NETDEV_CMD_DEV_GET, version: 1, reserved: 0 },
             length: 8,
             kind: NETDEV_A_DEV_IFINDEX,
-            index: interface.index,
+            value: interface.index,
         };
         Self::read(inquire(Family::Generic, netdev()?, request).ok()?.first()?)
     }
@@ -66,20 +68,12 @@ fn netdev() -> Option<u16> {
     const CTRL_ATTR_FAMILY_ID: u16 = 1;
     const CTRL_ATTR_FAMILY_NAME: u16 = 2;
     const NAME: [u8; 8] = *b"netdev\0\0";
-    #[derive(Clone, Copy)]
-    #[repr(C)]
-    struct Request {
-        command: Command,
-        length: u16,
-        kind: u16,
-        name: [u8; 8],
-    }
     let request = Request {
         command: Command { command: CTRL_CMD_GETFAMILY, version: 1, reserved: 0 },
         // With one zero; the other one is padding.
         length: 4 + 7,
         kind: CTRL_ATTR_FAMILY_NAME,
-        name: NAME,
+        value: NAME,
     };
     let answers = inquire(Family::Generic, GENL_ID_CTRL, request).ok()?;
     let attributes = answers.first()?.get(size_of::<Command>()..)?;

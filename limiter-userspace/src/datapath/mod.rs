@@ -6,7 +6,6 @@ pub(crate) mod claim;
 pub mod cost;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
-#[expect(unsafe_code, reason = "values by their bytes")]
 pub mod events;
 pub mod exchange;
 pub(crate) mod features;
@@ -42,6 +41,8 @@ pub(crate) mod prefix_rules;
 pub(crate) mod privilege;
 pub mod program;
 pub mod refusal;
+#[expect(unsafe_code, reason = "values by their bytes")]
+pub mod ring;
 pub mod samples;
 pub mod sizes;
 pub mod snapshot;

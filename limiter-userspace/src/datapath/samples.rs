@@ -5,7 +5,7 @@
 
 use std::{os::fd::AsFd as _, path::Path, process, time::Duration};
 
-use aya::maps::{MapData, RingBuf};
+use aya::maps::MapData;
 use ipnet::IpNet;
 use limiter_common::{
     abi::layout::map,
@@ -14,15 +14,7 @@ use limiter_common::{
 };
 use thiserror::Error as Derive;
 
-use super::{
-    bpffs::Pins,
-    events::value,
-    holder::Holder,
-    lookup::now,
-    maps::Maps,
-    object::{object, typed},
-    sys,
-};
+use super::{holder::Holder, lookup::now, maps::Maps, object::object, ring::Ring, sys};
 use crate::error::{Error, Failure, Result};
 
 /// How long samples are shown after the reader last asked for them.
@@ -85,40 +77,11 @@ impl Wishes {
     }
 }
 
-/// The samples that nobody took yet.
-pub struct Samples {
-    ring: RingBuf<MapData>,
-}
-
-impl Samples {
-    /// Those of the instance that is pinned there.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn open(pins: &Pins) -> Result<Self> {
-        Ok(Self { ring: typed(pins, map::SAMPLES)? })
-    }
-}
-
-impl Iterator for Samples {
-    type Item = Sample;
-
-    /// The next sample, if there is one yet.
-    fn next(&mut self) -> Option<Sample> {
-        loop {
-            // Nobody else writes there; what is of another size is passed over all the same.
-            if let Some(sample) = value(&self.ring.next()?) {
-                return Some(sample);
-            }
-        }
-    }
-}
-
 /// Takes samples of dropped packets. The datapath stops showing them when this is dropped.
 pub struct Sampler {
     wishes: Wishes,
     sampling: MapData,
-    samples: Samples,
+    samples: Ring<Sample>,
 }
 
 impl Sampler {
@@ -134,7 +97,7 @@ impl Sampler {
         if let Some(holder) = before.and_then(|before| reader(&before)) {
             return Err(Taken { holder }.into());
         }
-        let mut samples = Samples::open(&maps.pins)?;
+        let mut samples = Ring::samples(&maps.pins)?;
         // What a reader before did not take.
         while samples.next().is_some() {}
         let mut sampler = Self { wishes, sampling, samples };

@@ -8,7 +8,7 @@ use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use limiter_common::{
     abi::{layout::map, table::Source},
     algorithm::rate::{Rate, SECOND},
-    memory::event::EventStats,
+    memory::event::{EventStats, SourceEvent},
 };
 use limiter_tests::{
     packet::Frame,
@@ -19,10 +19,10 @@ use limiter_tests::{
 use limiter_userspace::{
     datapath::{
         bpffs::Pins,
-        events::Listener,
         instance::Instance,
         main_program,
         program::{Clock, Program},
+        ring::Ring,
         sizes::Sizes,
     },
     policy::{Bucket, Builtin, Policy},
@@ -88,7 +88,7 @@ struct Field<'a> {
     frame: Vec<u8>,
     sources: Array<MapData, Source>,
     event_stats: PerCpuArray<MapData, EventStats>,
-    listener: Listener,
+    listener: Ring<SourceEvent>,
     /// The entries that have an owner, saved after each source spent its burst.
     spent: Vec<(u32, Source)>,
 }
@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
             frame: Frame::udp([10, 0, 0, 0], [198, 51, 100, 1], 40_000, 53).padded().build(),
             sources: typed(pins, map::SOURCES)?,
             event_stats: typed(pins, map::EVENT_STATS)?,
-            listener: Listener::open(pins)?,
+            listener: Ring::events(pins)?,
             spent: Vec::new(),
         })
     }
