@@ -132,6 +132,8 @@ pub(crate) struct PacketScratch {
     pub(crate) binding: Binding,
     /// What tells the limit that it is over, see [`Blame`].
     pub(crate) blame: Blame,
+    /// The limit that drops it, as a bit, and the epoch that it is under, where [`Blame::DROPPING`] says so.
+    pub(crate) dropping: (u64, u32),
     /// The limit that it is over.
     pub(crate) refusing: Refusing,
     /// The enforced limit that refused it, as a bit; 0 if none did.
@@ -456,6 +458,9 @@ impl Blame {
     /// [`PacketScratch::refusing`] does.
     pub(crate) const REFUSING: Self = Self(u64::MAX);
 
+    /// [`PacketScratch::dropping`] does.
+    pub(crate) const DROPPING: Self = Self(u64::MAX - 1);
+
     /// The limit with this tally.
     #[inline(always)]
     pub(crate) const fn tally(tally: u32) -> Self {
@@ -465,7 +470,7 @@ impl Blame {
     /// The tally of the limit, if that is known.
     #[inline(always)]
     pub(crate) const fn of_tally(self) -> Option<u32> {
-        if self.0 == 0 || self.0 == u64::MAX { None } else { Some(self.0 as u32 - 1) }
+        if self.0 == 0 || self.0 >= Self::DROPPING.0 { None } else { Some(self.0 as u32 - 1) }
     }
 }
 

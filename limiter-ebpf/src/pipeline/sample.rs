@@ -102,10 +102,13 @@ fn tally(scratch: &PacketScratch) -> u32 {
     if let Some(tally) = scratch.blame.of_tally() {
         return tally;
     }
-    let bit = scratch.refusing.bit;
-    if scratch.blame != Blame::REFUSING || bit == 0 {
+    let (bit, epoch) = match scratch.blame {
+        Blame::DROPPING => scratch.dropping,
+        Blame::REFUSING => (scratch.refusing.bit, scratch.binding.epoch()),
+        _ => (0, 0),
+    };
+    if bit == 0 {
         return Sampling::NO_LIMIT;
     }
-    let row = half(scratch.binding.epoch(), Limit::row(bit));
-    LIMITS.get(row).map_or(Sampling::NO_LIMIT, |limit| limit.tally)
+    LIMITS.get(half(epoch, Limit::row(bit))).map_or(Sampling::NO_LIMIT, |limit| limit.tally)
 }

@@ -10,7 +10,7 @@ use limiter_common::{
 };
 use limiter_tests::{
     packet::Frame,
-    program::{TestProgram, Verdict, typed},
+    program::{Clock, SMALL, Sizes, TestProgram, Verdict, typed},
 };
 use limiter_userspace::policy::{
     Builtin, Policy,
@@ -24,6 +24,9 @@ use super::{
     lists::entry,
     policy, program, tokens, udp,
 };
+
+/// Room for fewer sources than a test sends from.
+const TINY: Sizes = Sizes { sources: 1 << 10, ..SMALL };
 
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 1, 1];
@@ -134,6 +137,33 @@ fn the_limit_is_told_whatever_it_is_kept_by() {
             assert_eq!(dropped > 0, reason == Reason::Exceed, "{parts:?} {mode:?}");
             let expected = (reason.index() as u32, tally(&program, "it"));
             assert_eq!(shown(&program), vec![expected; over as usize], "{parts:?} {mode:?}");
+        }
+    }
+}
+
+/// Known sources, new ones, and first packets in a full table, also where another limit is about them.
+#[test]
+fn a_limit_that_drops_everything_is_told_for_whatever_source() {
+    for with in [None, Some(limit("other", &[KeyPart::Connection], tokens(9)))] {
+        for (global, reason) in
+            [(GlobalMode::Enforce, Reason::Exceed), (GlobalMode::Monitor, Reason::Monitor)]
+        {
+            let it = in_mode(Mode::Drop, limit("it", &[KeyPart::Source], tokens(1)));
+            let limits = [Some(it), with.clone()].into_iter().flatten();
+            let policy = Policy { mode: global, ..policy_of(limits) };
+            let mut program = TestProgram::fresh(TINY, &policy, Clock::Test).unwrap();
+            ask(&program, all());
+            for number in 0..2 * TINY.sources {
+                let [_, b, c, d] = number.to_be_bytes();
+                // The budget of the reader has two for each.
+                program.at(NOW + u64::from(number) * SECOND / 5_000).unwrap();
+                for _ in 0..2 {
+                    program.run(&udp([10, b, c, d])).unwrap();
+                }
+                let told = shown(&program);
+                let expected = (reason.index() as u32, tally(&program, "it"));
+                assert_eq!(told, [expected; 2], "{number}");
+            }
         }
     }
 }
