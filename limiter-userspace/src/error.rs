@@ -51,6 +51,16 @@ pub enum Error {
         /// The interfaces that are attached, fit for a terminal.
         attached: String,
     },
+    /// An interface is attached in another mode than the one that was asked for.
+    #[error("{interface} is attached in {mode} mode already")]
+    OtherMode {
+        /// The interface.
+        interface: String,
+        /// The mode in which it is.
+        mode: &'static str,
+        /// The mode that was asked for.
+        asked: &'static str,
+    },
     /// An agent has no policy for an interface, since its document cannot be used.
     #[error(
         "{interface} is not attached: there is no policy for it, since {document} cannot be used"
@@ -421,6 +431,10 @@ impl Error {
             Self::NotAttached { attached, .. } => {
                 format!("it is attached to {attached}")
             }
+            Self::OtherMode { interface, asked, .. } => format!(
+                "the kernel changes no mode: `limiter detach {interface}`, then attach it with `--mode {asked}`; \
+                 meanwhile its packets pass, and if no other interface is attached, `detach` removes the policy and all state"
+            ),
             Self::NoInstance { .. } => "attach first: `limiter attach IFACE`".to_owned(),
             Self::ForeignProgram { interface, program } => format!(
                 "see whose it is with `bpftool prog show id {program}`; remove it with its own \

@@ -21,11 +21,19 @@ use crate::{
 /// That the policy cannot be compiled, or what the system says.
 pub fn trial(policy: &Policy) -> Result<Maps> {
     let mount = env::temp_dir();
-    let failed = |error| Error::system("make tables for the policy", error);
-    sys::own_mounts().map_err(failed)?;
-    sys::mount_bpf(&c_path(mount.as_os_str())?).map_err(failed)?;
+    sys::own_mounts().map_err(|error| Error::system("make tables for the policy", error))?;
+    sys::mount_bpf(&c_path(mount.as_os_str())?).map_err(|error| {
+        let folder = mount.display();
+        Error::system(format!("make tables for the policy: mount them over {folder}"), error)
+    })?;
     let pins = Pins::new(mount.join("limiter")).with_state(mount.join("lists"));
-    let overrides = u32::try_from(policy.number_of_prefixes()).unwrap_or(u32::MAX);
-    Instance::open_or_create(&pins, &Sizes::smallest(overrides), policy, None)?;
+    let make = |overrides| {
+        Instance::open_or_create(&pins, &Sizes::smallest(overrides), policy, None).map(drop)
+    };
+    match make(0) {
+        // Most policies need no more than the fewest, whatever the length of their lists.
+        Err(Error::Capacity { needed, .. }) => make(u32::try_from(needed).unwrap_or(u32::MAX))?,
+        made => made?,
+    }
     Maps::open(&pins)
 }

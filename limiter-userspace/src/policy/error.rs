@@ -193,6 +193,14 @@ pub enum PolicyError {
         /// The length of the longest document that is read, in bytes.
         most: u64,
     },
+    /// A policy whose document would have too much to be read back.
+    #[error("as a document, the policy has more than {} {what}: it could not be saved", grouped(*most as u64))]
+    TooMuchToRead {
+        /// What there is too much of.
+        what: &'static str,
+        /// The most that is read.
+        most: usize,
+    },
     /// A policy that, with the run-time lists, does not fit where an instance keeps it.
     #[error(
         "the policy and its {} run-time entries take {} MiB, and an instance has room for {} MiB",
@@ -380,6 +388,7 @@ impl PolicyError {
             | Self::SameLimit { .. }
             | Self::LimitExists { .. }
             | Self::TooLong { .. }
+            | Self::TooMuchToRead { .. }
             | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
@@ -462,7 +471,7 @@ impl PolicyError {
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
             }
-            Self::TooLong { .. } => {
+            Self::TooLong { .. } | Self::TooMuchToRead { .. } => {
                 "give overrides to wider prefixes or to tenants, which are written \
                                      once, or leave some out"
                     .to_owned()

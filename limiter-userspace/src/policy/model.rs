@@ -62,7 +62,7 @@ pub struct Policy {
 
 impl Policy {
     /// The largest number of prefixes in a policy: of its sets, tenants, lists and overrides together.
-    pub const MOST_PREFIXES: usize = 131_072;
+    pub const MOST_PREFIXES: usize = 1 << 20;
 
     /// The number of prefixes in all sets, tenants, lists and overrides.
     pub fn number_of_prefixes(&self) -> usize {

@@ -305,6 +305,11 @@ fn what_native_mode_on_veth_costs_is_told_once() {
     assert!(!seen("attach eth0 --replace").contains("segmentation"));
     let told = |command: &str| bench.done(command).stdout.contains("ends segmentation offload");
     assert!(told("doctor eth0"));
+    // The kernel changes no mode: `--mode` is not left undone in silence.
+    for command in ["attach eth0 --mode generic", "attach eth0 --mode generic --replace"] {
+        bench.refused(command, 1, &["attached in native mode already", "`limiter detach eth0`"]);
+    }
+    bench.done("attach eth0 --mode native");
     bench.done("detach eth0");
     let text = seen(&format!("attach eth0 {SMALL} --mode generic"));
     assert!(text.contains("attached in generic mode") && !text.contains("segmentation"), "{text}");

@@ -504,15 +504,13 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
 #[test]
 fn what_could_not_be_saved_is_not_applied() {
     let bench = Bench::attached();
-    let rates = "{rate: 1/s}, {rate: 9/min}, {rate: 99/h}, {rate: 999/d}";
-    let mut text = format!("limits: [{{name: a, key: source, layers: [{rates}], overrides: [");
-    for number in 0..60_000 {
-        let (high, low) = (number / 256, number % 256);
-        text += &format!("{{src: 10.0.{high}.{low}, layers: [{rates}]}},\n ");
-    }
-    let document = Document::new(&format!("{text}]}}]"));
+    let document = Document::new("sets: {feed: {file: feed.txt}}\ndeny: [feed]");
+    let prefix =
+        |at: u32| format!("2001:db8:{:x}:{:x}::/64\n", 0x1000 + (at >> 12), 0x1000 + (at & 0xfff));
+    let feed: String = (0..1_000_000).map(prefix).collect();
+    fs::write(document.folder.join("feed.txt"), feed).unwrap();
     for command in ["policy check FILE", "policy apply FILE"] {
-        let words = ["more than 8 MiB: it could not be saved", "hint: "];
+        let words = ["more than 32 MiB: it could not be saved", "hint: "];
         bench.refused(&document.in_place(command), 3, &words);
     }
 }

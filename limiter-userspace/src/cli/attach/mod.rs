@@ -28,7 +28,7 @@ use crate::{
         sizes::Sizes,
     },
     doctor::interruption,
-    error::Result,
+    error::{Error, Result},
     output::stream::Output,
     policy::document::diff,
 };
@@ -230,6 +230,17 @@ impl Attach {
         interface: &Interface,
         running: Option<&Attached>,
     ) -> Result<Done> {
+        let asked = match self.mode {
+            ModeName::Auto => None,
+            ModeName::Native | ModeName::NativeFrags => Some(Mode::Native),
+            ModeName::Generic => Some(Mode::Generic),
+        };
+        if let (Some(running), Some(asked)) = (running, asked)
+            && asked != running.mode
+        {
+            let (interface, mode) = (running.name.clone(), running.mode.name());
+            return Err(Error::OtherMode { interface, mode, asked: asked.name() });
+        }
         match running {
             Some(running) if self.replace => {
                 instance.replace(running, self.mode == ModeName::NativeFrags)?;

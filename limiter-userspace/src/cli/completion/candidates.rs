@@ -6,6 +6,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt as _,
     path::PathBuf,
     sync::mpsc,
     thread,
@@ -94,10 +95,21 @@ fn offered(typed: &OsStr, source: Source) -> Vec<CompletionCandidate> {
     fits.take(MOST).map(CompletionCandidate::new).collect()
 }
 
+/// The option with the directory of an instance.
+const OPTION: &str = "--bpffs";
+
 /// The directory of the instance that a command line is about.
 fn directory(arguments: impl Iterator<Item = OsString>) -> PathBuf {
-    let mut arguments = arguments.skip_while(|word| word != "--bpffs").skip(1);
-    let given = arguments.next().or_else(|| env::var_os("LIMITER_BPFFS"));
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(OPTION.as_bytes());
+    let mut arguments = arguments.skip_while(|word| !is_option(word));
+    let given = arguments.next().and_then(|option| {
+        match option.as_encoded_bytes().get(OPTION.len()..)? {
+            [] => arguments.next(),
+            [b'=', directory @ ..] => Some(OsStr::from_bytes(directory).to_owned()),
+            _ => None,
+        }
+    });
+    let given = given.or_else(|| env::var_os("LIMITER_BPFFS"));
     given.filter(|given| !given.is_empty()).map_or_else(|| bpffs::DEFAULT.into(), PathBuf::from)
 }
 
@@ -167,7 +179,13 @@ mod tests {
     #[test]
     fn the_instance_is_that_of_the_command_line() {
         let of = |line: &str| directory(line.split(' ').map(OsString::from));
-        assert_eq!(of("limiter -- limiter --bpffs /run/b get"), PathBuf::from("/run/b"));
+        for line in ["--bpffs /run/b get", "--bpffs=/run/b get", "get --bpffs=/run/b"] {
+            assert_eq!(
+                of(&format!("limiter -- limiter {line}")),
+                PathBuf::from("/run/b"),
+                "{line}"
+            );
+        }
         if env::var_os("LIMITER_BPFFS").is_none() {
             assert_eq!(of("limiter -- limiter get"), PathBuf::from(bpffs::DEFAULT));
         }

@@ -2,18 +2,18 @@
 
 use std::{
     fs::{Metadata, OpenOptions},
-    io::{self, Read},
+    io::{self, BufRead, Read},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
 use crate::policy::units::printable;
 
 /// The largest document, in bytes.
-pub const DOCUMENT_BYTES: u64 = 8 << 20;
+pub const DOCUMENT_BYTES: u64 = 32 << 20;
 /// The largest file of a set, in bytes; also the limit for all set files of a policy together.
 pub const SET_BYTES: u64 = 64 << 20;
 
@@ -107,14 +107,58 @@ pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
 /// # Errors
 /// [`FileError::Packed`] and [`FileError::TooLarge`].
 pub fn unpacked(text: Vec<u8>, most: u64) -> Result<Vec<u8>, FileError> {
-    /// With which gzip begins (RFC 1952); no text of a list does.
-    const MAGIC: &[u8] = &[0x1f, 0x8b];
-    if !text.starts_with(MAGIC) {
+    if !text.starts_with(GZIP) {
         return Ok(text);
     }
-    let bytes = read_up_to(&mut MultiGzDecoder::new(text.as_slice()), most)
+    let bytes = read_up_to(&mut Gunzip::new(text.as_slice()), most)
         .map_err(|error| FileError::Packed { cause: printable(&error.to_string(), 100) })?;
     if bytes.len() as u64 > most { Err(FileError::TooLarge { most }) } else { Ok(bytes) }
+}
+
+/// The bytes that a gzip file begins with (RFC 1952); neither a text nor a capture does.
+pub const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// A reader of a gzip file, decompressed. It may have several parts, and zeros behind the last, with which a tape is filled up:
+/// gzip(1) leaves them out too.
+pub struct Gunzip<R> {
+    /// The decoder of the part that is read, and of the file behind it.
+    part: Option<GzDecoder<R>>,
+    /// The file, between two parts.
+    file: Option<R>,
+}
+
+impl<R: BufRead> Gunzip<R> {
+    /// A reader of a file from its beginning.
+    pub const fn new(file: R) -> Self {
+        Self { part: None, file: Some(file) }
+    }
+}
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(part) = &mut self.part {
+                let read = part.read(buffer)?;
+                if read > 0 || buffer.is_empty() {
+                    return Ok(read);
+                }
+                self.file = self.part.take().map(GzDecoder::into_inner);
+            }
+            let Some(mut file) = self.file.take() else { return Ok(0) };
+            loop {
+                let bytes = file.fill_buf()?;
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                if bytes.is_empty() {
+                    return Ok(0);
+                }
+                if zeros == 0 {
+                    break;
+                }
+                file.consume(zeros);
+            }
+            self.part = Some(GzDecoder::new(file));
+        }
+    }
 }
 
 /// The path that stands for the standard input.

@@ -57,8 +57,8 @@ pub use self::{
     diff::{Change, diff},
     fault::{Fault, Faults, Unsaved, Warnings},
     file::{
-        DOCUMENT_BYTES, FileError, SET_BYTES, SetFiles, document_name, read_file, read_up_to,
-        unpacked,
+        DOCUMENT_BYTES, FileError, GZIP, Gunzip, SET_BYTES, SetFiles, document_name, read_file,
+        read_up_to, unpacked,
     },
     instant::{INSTANTS, format_instant, parse_instant},
     key::key_name,

@@ -9,8 +9,8 @@ use crate::policy::units::printable;
 
 /// The deepest nesting of lists and mappings.
 pub(super) const DEPTH: usize = 16;
-/// The most values in a document. A policy with the most overrides has half as many.
-const VALUES: usize = 1 << 20;
+/// The most values in a document. The most prefixes that a policy may have are half as many.
+pub(super) const VALUES: usize = 1 << 21;
 
 /// A value with its place.
 #[derive(Debug)]

@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 
 use super::{
     control::{budget_text, control_entries},
+    fault::Findings,
     file::DOCUMENT_BYTES,
     names::{GLOBAL_MODES, word_for},
     shape::VERSION,
+    source::Source,
     text::{Written, listed_text, scalar, service_text},
+    tree::{VALUES, tree},
     write_limit::limit_entries,
 };
 use crate::policy::{
@@ -98,15 +101,30 @@ pub fn to_yaml_with_files(policy: &Policy, files: &FromFiles) -> String {
     text
 }
 
-/// Checks that the document of a policy is short enough to be read back. It may be longer than the document
-/// that the policy was read from: it has every burst, and the contents of files.
+/// Checks that the document of a policy could be read back. It may be longer than the document that the policy was read from:
+/// it has every burst, and the contents of files.
 ///
 /// # Errors
-/// [`PolicyError::TooLong`].
+/// [`PolicyError::TooLong`] and [`PolicyError::TooMuchToRead`].
 pub fn check_length(policy: &Policy) -> Result<(), PolicyError> {
-    let bytes = to_yaml(policy).len();
-    let most = DOCUMENT_BYTES;
-    if bytes as u64 > most { Err(PolicyError::TooLong { bytes, most }) } else { Ok(()) }
+    /// The fewest bytes for a value: `{rate: 1/s, burst: 1}, ` has five.
+    const SHORTEST: usize = 4;
+    let most = Policy::MOST_PREFIXES;
+    if policy.number_of_prefixes() > most {
+        return Err(PolicyError::TooMuchToRead { what: "prefixes", most });
+    }
+    let (text, most) = (to_yaml(policy), DOCUMENT_BYTES);
+    let bytes = text.len();
+    if bytes as u64 > most {
+        return Err(PolicyError::TooLong { bytes, most });
+    }
+    if bytes / SHORTEST > VALUES {
+        let source = Source::new("policy", &text);
+        if tree(&text, &mut Findings::new(&source)).is_none() {
+            return Err(PolicyError::TooMuchToRead { what: "values", most: VALUES });
+        }
+    }
+    Ok(())
 }
 
 fn heading(text: &mut String, name: &str, empty: bool) {

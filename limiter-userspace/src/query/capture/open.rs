@@ -6,15 +6,20 @@ use std::{
     path::Path,
 };
 
-use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use ruzstd::decoding::{
+    BlockDecodingStrategy, FrameDecoder,
+    errors::{FrameDecoderError, ReadFrameHeaderError},
+};
 
 use super::{Capture, PIECE};
-use crate::query::error::InquiryError;
+use crate::{
+    policy::document::{GZIP, Gunzip},
+    query::error::InquiryError,
+};
 
 /// The path that stands for standard input.
 const STDIN: &str = "-";
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The bytes that a zstd file begins with (RFC 8878, 3.1).
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 impl Capture {
@@ -39,39 +44,74 @@ fn plain(file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut file = BufReader::with_capacity(PIECE, file);
     let mut begin = Vec::new();
     file.by_ref().take(ZSTD.len() as u64).read_to_end(&mut begin)?;
-    let (gzip, zstd) = (begin.starts_with(&GZIP), begin == ZSTD);
+    let (gzip, zstd) = (begin.starts_with(GZIP), is_zstd(&begin));
     let whole = Cursor::new(begin).chain(file);
     Ok(match (gzip, zstd) {
-        (true, _) => Box::new(MultiGzDecoder::new(whole)),
-        (_, true) => Box::new(Frames { decoder: None, file: Some(whole) }),
+        (true, _) => Box::new(Gunzip::new(whole)),
+        (_, true) => Box::new(Frames::new(whole)),
         _ => Box::new(whole),
     })
 }
 
-/// A reader of a zstd file. It may have several frames, of which the decoder reads one.
+/// Whether a file that begins so is one of zstd. It may begin with a frame that is to be skipped (RFC 8878, 3.1.2).
+fn is_zstd(begin: &[u8]) -> bool {
+    begin == ZSTD || matches!(begin, [0x50..=0x5f, 0x2a, 0x4d, 0x18])
+}
+
+/// A reader of a zstd file. It may have several frames, of which the decoder reads one, and frames that are to be skipped.
 struct Frames<R: Read> {
-    /// The decoder of the frame that is read, and of the file behind it.
-    decoder: Option<StreamingDecoder<R, FrameDecoder>>,
-    /// The file, between two frames.
-    file: Option<R>,
+    decoder: FrameDecoder,
+    file: R,
+    /// Whether the decoder has begun a frame and not given all of it.
+    is_within: bool,
+}
+
+impl<R: BufRead> Frames<R> {
+    fn new(file: R) -> Self {
+        Self { decoder: FrameDecoder::new(), file, is_within: false }
+    }
+
+    /// Begins the next frame that is not to be skipped. `false` if there is none.
+    fn begin(&mut self) -> io::Result<bool> {
+        while !self.file.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.file) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let mut skipped = self.file.by_ref().take(length.into());
+                    if io::copy(&mut skipped, &mut io::sink())? < length.into() {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl<R: BufRead> Read for Frames<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some(decoder) = &mut self.decoder {
-                let read = decoder.read(buffer)?;
-                if read > 0 || buffer.is_empty() {
-                    return Ok(read);
+        while !buffer.is_empty() {
+            if !self.is_within {
+                self.is_within = self.begin()?;
+                if !self.is_within {
+                    break;
                 }
-                self.file = self.decoder.take().map(StreamingDecoder::into_inner);
             }
-            let Some(mut file) = self.file.take() else { return Ok(0) };
-            if file.fill_buf()?.is_empty() {
-                return Ok(0);
+            let read = self.decoder.read(buffer)?;
+            if read > 0 {
+                return Ok(read);
             }
-            self.decoder = Some(StreamingDecoder::new(file).map_err(io::Error::other)?);
+            self.is_within = !self.decoder.is_finished();
+            if self.is_within {
+                let more = BlockDecodingStrategy::UptoBytes(buffer.len());
+                self.decoder.decode_blocks(&mut self.file, more).map_err(io::Error::other)?;
+            }
         }
+        Ok(0)
     }
 }
 
@@ -110,6 +150,18 @@ mod tests {
             let packed = pack(&bytes);
             assert!(read(&packed[..packed.len() / 2]).is_err(), "{name}, cut");
         }
+        let skipped = |length: u32| {
+            let mut frame = vec![0x57, 0x2a, 0x4d, 0x18];
+            frame.extend(length.to_le_bytes());
+            frame.resize(8 + length as usize, 0xff);
+            frame
+        };
+        let packed = zstd(&bytes);
+        let parts = [&skipped(70_000)[..], &packed, &skipped(0), &packed, &skipped(4)].concat();
+        assert_eq!(read(&parts).unwrap(), [&bytes[..], &bytes].concat(), "frames to skip");
+        assert!(read(&parts[..parts.len() - 1]).is_err(), "cut within a frame to skip");
+        let parts = [&gzip(&bytes)[..], &[0; 70_000]].concat();
+        assert_eq!(read(&parts).unwrap(), bytes, "gzip filled up with zeros, as a tape has it");
         for short in [&b""[..], b"x", b"\x1f", &bytes] {
             assert_eq!(read(short).unwrap(), short);
         }
