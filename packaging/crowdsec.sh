@@ -13,7 +13,7 @@ case $2 in
 esac
 
 case $1 in
-add) exec limiter deny add "$2" --source --for "${3}s" --reason "crowdsec $4" ;;
+add) exec limiter deny add "$2" --source --for "${3}s" --set crowdsec --reason "$(printf 'crowdsec %.150s' "$4")" ;;
 # 4: somebody has taken it off the list already.
-del) limiter deny del "$2" --source || [ $? -eq 4 ] ;;
+del) limiter deny del "$2" --set crowdsec || [ $? -eq 4 ] ;;
 esac

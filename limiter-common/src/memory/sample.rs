@@ -71,6 +71,12 @@ impl Sampling {
     /// A set of [`tallies`](Self::tallies) for which the limit does not matter.
     pub const ANY_LIMIT: [u64; 2] = [u64::MAX; 2];
 
+    /// Whether its reader may want to see a packet of this reason that came in by the interface of this slot.
+    #[inline(always)]
+    pub const fn may_want(&self, reason: u32, slot: u32) -> bool {
+        self.reasons >> (reason & 63) & self.slots >> (slot & 63) & 1 != 0
+    }
+
     /// Whether its reader wants to see a packet: by its reason, the slot of its interface, the tally of the limit that it is
     /// over or [`NO_LIMIT`](Self::NO_LIMIT), and its source.
     #[inline(always)]
@@ -84,8 +90,7 @@ impl Sampling {
             low & high == u64::MAX
         };
         let any_source = self.source.family == Address::NONE.family;
-        self.reasons >> (reason & 63) & 1 != 0
-            && self.slots >> (slot & 63) & 1 != 0
+        self.may_want(reason, slot)
             && of_limit
             && (any_source || source.masked(&self.mask) == self.source)
     }

@@ -51,7 +51,12 @@ pub(super) extern "C" fn sample(ctx: *mut xdp_md, reason: u32) -> u32 {
     // SAFETY: a map value that was just looked up, of which any bytes are a valid value. Its reader may be about to write it:
     // what is shown by some of the old wishes and some of the new ones, the reader leaves out.
     let sampling = unsafe { &*place };
-    let (now, slot, tally) = (clock::now(), packet_slot(), tally(scratch));
+    let slot = packet_slot();
+    // What nobody wants takes no reading of the clock.
+    if !sampling.may_want(reason, slot) {
+        return 0;
+    }
+    let (now, tally) = (clock::now(), tally(scratch));
     // SAFETY: aligned words of that value.
     let (until, next) =
         unsafe { (MapWord::new(&raw mut (*place).until), MapWord::new(&raw mut (*place).next)) };

@@ -46,9 +46,13 @@ pub(super) fn change<T>(
     // Lists may be long: they are copied as seldom as possible.
     let mut layers = instance.maps().settled()?;
     let known: HashSet<String> = layers.shadowed().into_iter().collect();
+    let before = instance.maps().in_force()?;
     let said = edit(&mut layers)?;
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
-    check_length(&layers.policy)?;
+    // Its lists may be long, and most edits are of the run-time lists.
+    if layers.policy != before.policy {
+        check_length(&layers.policy)?;
+    }
     let mut shadowed = layers.shadowed();
     instance.maps_mut().put_in_force(layers, None, None)?;
     let in_force = instance.maps().in_force()?;

@@ -53,8 +53,8 @@ const MONITOR: &str = "monitor";
 
 const HELP: &str = "\
 The datapath shows some of the packets that it drops, up to `--rate` a second, and only while this \
-command runs. So a flood does not take more time for it. Options choose among the packets before the \
-rate is counted. What was not shown is counted at the end. Times are in UTC.
+command runs. Meanwhile, a dropped packet takes some 100 ns more. Options choose among the packets \
+before the rate is counted. What was not shown is counted at the end. Times are in UTC.
 
 Packets over a limit that is only monitored, or in monitor mode, are shown as `monitored`.
 
@@ -127,7 +127,7 @@ impl Drops {
         let failed = |error| Error::system("wait for dropped packets", error);
         let ended = runtime.map_err(failed)?.block_on(read(&mut watch, &mut shown, output, length));
         // Nothing is shown from here on.
-        let missed = watch.end(shown.counted);
+        let missed = watch.end(&shown);
         let time = begun.elapsed();
         if self.pcap.as_deref() == Some(Path::new(STDOUT)) {
             let mut messages = Output::new(io::stderr(), output.is_json(), false);
@@ -209,17 +209,25 @@ struct Watch<'a> {
     wishes: Wishes,
     names: Names,
     sampler: Sampler,
-    /// How many packets there were to be shown before.
+    /// The epoch of the policy that the names are of.
+    epoch: u32,
+    /// How many packets there were to be shown before; `None` if that is not known.
     before: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
     fn begin(asked: &'a Drops, pins: &'a Pins, source: Option<IpNet>) -> Result<Self> {
         let maps = maps(pins)?;
+        let epoch = maps.epoch()?;
         let (wishes, names) = asked.wishes(&maps, &attached(pins, &maps)?, source)?;
         let before = dropped(asked, &maps, &wishes, &names)?;
         let sampler = Sampler::begin(&maps, wishes)?;
-        Ok(Self { asked, pins, source, maps, wishes, names, sampler, before })
+        Ok(Self { asked, pins, source, maps, wishes, names, sampler, epoch, before })
+    }
+
+    /// Whether another policy is in force than that of the names.
+    fn is_outdated(&self) -> Result<bool> {
+        Ok(self.maps.epoch()? != self.epoch)
     }
 
     /// Asks for samples once more, by the policy and the interfaces of now.
@@ -235,15 +243,25 @@ impl<'a> Watch<'a> {
         if attached.is_empty() {
             return Err(no_instance(self.pins));
         }
-        (self.wishes, self.names) = self.asked.wishes(&self.maps, &attached, self.source)?;
+        self.epoch = self.maps.epoch()?;
+        let (wishes, names) = self.asked.wishes(&self.maps, &attached, self.source)?;
+        // The counters of what is gone are gone too.
+        let is_gone = self.names.interfaces.keys().any(|slot| !names.interfaces.contains_key(slot))
+            || self.names.limits.keys().any(|place| !names.limits.contains_key(place));
+        self.before = self.before.filter(|_| !is_gone);
+        (self.wishes, self.names) = (wishes, names);
         self.sampler.renew(self.wishes)
     }
 
-    /// Ends it. Returns how many packets were not shown of those that could have been, of which so many were.
-    fn end(self, shown: u64) -> Option<u64> {
+    /// Ends it. Returns how many packets were not shown of those that could have been; `None` if that is not known.
+    fn end(self, shown: &Shown) -> Option<u64> {
         drop(self.sampler);
+        // What a limit only monitors is in no count.
+        if shown.counted < shown.tops.packets() {
+            return None;
+        }
         let now = dropped(self.asked, &self.maps, &self.wishes, &self.names).ok()??;
-        Some(now.saturating_sub(self.before?).saturating_sub(shown))
+        Some(now.saturating_sub(self.before?).saturating_sub(shown.counted))
     }
 }
 
@@ -323,7 +341,7 @@ async fn read(
         if take(watch, shown, output)? || is_over {
             return Ok(());
         }
-        if renewed.elapsed() >= RENEWAL {
+        if renewed.elapsed() >= RENEWAL || watch.is_outdated()? {
             renewed = Instant::now();
             watch.renew()?;
         }
@@ -336,6 +354,9 @@ fn take(watch: &mut Watch<'_>, shown: &mut Shown, output: &mut Output) -> Result
     let mut is_new = false;
     for sample in watch.sampler.by_ref() {
         let packet = Dropped::of(&sample, &watch.names, time, clock);
+        if !watch.wishes.have(&sample) {
+            continue;
+        }
         // The datapath goes by the source that it read last, of frames without one too.
         let is_of = |prefix: IpNet| packet.content.source().is_some_and(|it| prefix.contains(&it));
         if watch.source.is_some_and(|prefix| !is_of(prefix)) {

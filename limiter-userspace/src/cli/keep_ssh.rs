@@ -44,7 +44,8 @@ impl KeepSsh {
 
     /// The session that is to be kept, if there is one, and the warning if it cannot be kept.
     pub(super) fn found(&self) -> Result<(Option<Session>, Option<String>)> {
-        let interactive = || io::stdin().is_terminal() && io::stdout().is_terminal();
+        // A list may come by the standard input, and the output go to a file: the errors of somebody at a terminal go there.
+        let interactive = || io::stderr().is_terminal();
         if self.no_keep_ssh || !(self.keep_ssh || interactive()) {
             return Ok((None, None));
         }

@@ -35,7 +35,11 @@ impl Failure for Taken {
     }
 
     fn remedy(&self) -> Option<String> {
-        Some(format!("wait until it ends, or end it: `kill {}`", self.holder.process))
+        // Of another PID namespace, the number may be that of any process here.
+        Some(match self.holder.command.contains("limiter") {
+            true => format!("wait until it ends, or end it: `kill {}`", self.holder.process),
+            false => "wait until it ends; it may be in another PID namespace".to_owned(),
+        })
     }
 }
 
@@ -75,6 +79,12 @@ impl Wishes {
             process: process::id().into(),
         }
     }
+
+    /// Whether a packet was asked for, by all but its source.
+    pub fn have(&self, sample: &Sample) -> bool {
+        let of_any_source = Self { source: None, ..*self }.sampling();
+        of_any_source.wants(sample.reason, sample.slot, sample.tally, &Address::NONE)
+    }
 }
 
 /// Takes samples of dropped packets. The datapath stops showing them when this is dropped.
@@ -97,10 +107,10 @@ impl Sampler {
         if let Some(holder) = before.and_then(|before| reader(&before)) {
             return Err(Taken { holder }.into());
         }
-        let mut samples = Ring::samples(&maps.pins)?;
-        // What a reader before did not take.
-        while samples.next().is_some() {}
-        let mut sampler = Self { wishes, sampling, samples };
+        let mut sampler = Self { wishes, sampling, samples: Ring::samples(&maps.pins)? };
+        // A reader that was killed may have left its wishes in force, and samples that it did not take.
+        sampler.store_until(0)?;
+        while sampler.samples.next().is_some() {}
         sampler.ask(wishes)?;
         Ok(sampler)
     }

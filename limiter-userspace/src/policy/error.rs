@@ -493,7 +493,8 @@ impl PolicyError {
             }
             Self::NotListed { list, .. } => format!("`limiter {list} list` shows what it has"),
             Self::Shadowed { .. } => {
-                "on the same prefix, `allow` is asked first: `limiter allow del` takes it off that list"
+                "on the same prefix, `allow` is asked first: `limiter allow del` takes it off that list, with `--set SET` \
+                 where it is of a set"
                     .to_owned()
             }
             Self::NoRoom { least, .. } => format!("give at least {least}"),

@@ -4,10 +4,7 @@
 //! anywhere, and `//` does at the start of a line. A netmask follows its address after `/` or a space. Of a
 //! line with commas (CSV), the first column counts; the first line may name the columns.
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    ops::Range,
-};
+use std::{net::Ipv4Addr, ops::Range};
 
 use ipnet::IpNet;
 use thiserror::Error;
@@ -133,13 +130,15 @@ impl ListText {
             return Ok(());
         }
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        let (column, next) = entry.split_once(',').map_or((entry, None), |(column, rest)| {
-            (column, Some(rest.split(',').next().unwrap_or_default()))
-        });
-        if is_first && names_columns(column, next.is_some()) {
+        let mut columns = entry.split(',');
+        let column = columns.next().unwrap_or_default();
+        let mut others = columns.peekable();
+        if is_first && names_columns(column, others.peek().is_some()) {
             return Ok(());
         }
-        if next.is_some_and(|next| unquoted(next).parse::<IpAddr>().is_ok()) {
+        // The end of a range, or another entry: to leave it out would list less than was meant.
+        let is_prefix = |column: &str| parse_addresses(unquoted(column)).is_ok();
+        if others.any(is_prefix) || is_pair(column) {
             let value = unquoted(column).to_owned();
             let fault = Fault::AddressAfter;
             let error = ValueError { quantity: Quantity::Prefix, value, fault };
@@ -175,6 +174,19 @@ fn names_columns(column: &str, is_csv: bool) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphabetic() || b" _-".contains(&byte);
     is_csv && !name.is_empty() && name.bytes().all(is_name)
         || COLUMNS.contains(&&*name.to_ascii_lowercase())
+}
+
+/// Whether a line has two addresses that mean one thing together: the first and the last of a block of eight or more, or an
+/// address and the mask of its host bits.
+fn is_pair(column: &str) -> bool {
+    let words: Vec<&str> = column.split_whitespace().map(unquoted).collect();
+    let [first, last] = words[..] else { return false };
+    let (Ok(first), Ok(last)) = (first.parse::<Ipv4Addr>(), last.parse::<Ipv4Addr>()) else {
+        return false;
+    };
+    let (first, last) = (first.to_bits(), last.to_bits());
+    let is_block = |bits: u32| bits >= 7 && bits & bits.wrapping_add(1) == 0;
+    is_block(last) || first < last && is_block(first ^ last) && first & (first ^ last) == 0
 }
 
 /// Whether a word is a netmask, and no address of a host: those end before 240.0.0.0.
@@ -232,6 +244,15 @@ mod tests {
             ("192.0.2.7,US\nip,country\n", "line 2 of the list: prefix \"ip\" is neither"),
             ("192.0.2.0,192.0.2.255,US", "has another address in the column after it"),
             ("192.0.2.0,255.255.255.0", "has another address in the column after it"),
+            ("192.0.2.0/24, 192.0.3.0/24", "has another address in the column after it"),
+            ("192.0.2.1,,192.0.3.1", "has another address in the column after it"),
+            (
+                "192.0.2.1-192.0.2.9,192.0.3.1-192.0.3.9",
+                "has another address in the column after it",
+            ),
+            ("2001:db8:1::/48,US,2001:db8:2::/48", "has another address in the column after it"),
+            ("192.0.2.0\t192.0.2.255", "has another address in the column after it"),
+            ("10.0.0.0 0.255.255.255", "has another address in the column after it"),
             (",US", "prefix \"\" is empty"),
             ("192.0.2.9 -", "prefix \"192.0.2.9-\" is neither"),
             ("192.0.2.9 - 192.0.2.1", "ends before it begins"),

@@ -307,7 +307,12 @@ impl RunTime {
 
     /// The entry of a list for exactly this prefix, exceptions and entries of sets apart.
     pub fn get(&self, list: List, prefix: IpNet) -> Option<&Entry> {
-        self.list(list).find(|entry| entry.prefix == prefix && entry.is_single())
+        self.get_of(list, prefix, None)
+    }
+
+    /// The entry of a list for exactly this prefix that belongs to a set, or for `None` to none.
+    pub fn get_of(&self, list: List, prefix: IpNet, set: Option<&str>) -> Option<&Entry> {
+        self.list(list).find(|it| it.prefix == prefix && !it.exception && it.set.as_deref() == set)
     }
 
     /// The exception of a list for exactly this prefix.
@@ -327,11 +332,8 @@ impl RunTime {
     pub fn put(&mut self, policy: &Policy, entry: Entry, now: u64) -> Result<bool, PolicyError> {
         let Entry { list, prefix, .. } = entry;
         policy.key_prefix.check_source(prefix)?;
-        let is_allowed =
-            self.list(List::Allow).any(|it| it.prefix == prefix && it.allows_for_ever());
-        if list != List::Allow && !entry.exception && is_allowed {
-            let (list, entry, by) = (list.name(), prefix.to_string(), prefix.to_string());
-            return Err(PolicyError::Shadowed { list, entry, by });
+        if list != List::Allow && !entry.exception {
+            self.check_allowed(list, prefix)?;
         }
         self.drop_over(now);
         let same = self.entries.iter_mut().find(|it| it.place() == entry.place());
@@ -341,6 +343,18 @@ impl RunTime {
             None => self.entries.push(entry),
         }
         Ok(is_there)
+    }
+
+    /// Refuses a prefix for a list that comes after `allow` if this layer allows exactly that for ever.
+    ///
+    /// # Errors
+    /// [`PolicyError::Shadowed`], which names the entry of `allow`.
+    pub fn check_allowed(&self, list: List, prefix: IpNet) -> Result<(), PolicyError> {
+        let by = self.list(List::Allow).find(|it| it.prefix == prefix && it.allows_for_ever());
+        by.map_or(Ok(()), |by| {
+            let by = Stated::of_run_time(by).to_string();
+            Err(PolicyError::Shadowed { list: list.name(), entry: prefix.to_string(), by })
+        })
     }
 
     /// Adds the entries of another layer; they replace those with the same list, prefix and set.

@@ -376,5 +376,44 @@ fn a_set_of_entries_is_replaced_and_leaves_others_alone() {
     let outcome = bench.done("deny flush --set feed");
     assert_eq!(outcome.stdout, "deny: removed 31 run-time entries of set feed\n");
     assert_eq!(bench.json("deny list -j")["entries"][0]["src"], "192.0.2.1/32");
-    bench.refused("deny add 192.0.2.1 --replace 192.0.2.2", 2, &["is no name"]);
+    bench.refused("deny add 192.0.2.1 --replace 192.0/2", 2, &["is no name"]);
+}
+
+/// As the jails of fail2ban ban and unban.
+#[test]
+fn who_bans_with_a_set_ends_no_ban_of_another() {
+    let bench = Bench::attached();
+    let said = |command: &str| bench.done(command).stdout;
+    bench.done("deny add 198.51.100.99 --for 600s --set sshd");
+    bench.done("deny add 198.51.100.99 --for 1w --set recidive");
+    bench.done("deny add 198.51.100.98");
+    let again = said("deny add 198.51.100.99 --for 1w --set recidive");
+    assert!(again.contains("is on the list already, until 20"), "{again}");
+    let denied = |source: [u8; 4]| {
+        let name = source.map(|byte| byte.to_string()).join(".");
+        let explained = bench.done(&format!("policy explain {name}")).stdout;
+        explained.contains("drop (deny)")
+    };
+    let del = said("deny del 198.51.100.99 --set sshd");
+    assert_eq!(
+        del,
+        "deny: deleted 198.51.100.99/32; 198.51.100.99/32 of set recidive still includes it\n"
+    );
+    assert!(denied([198, 51, 100, 99]));
+    said("deny del 198.51.100.98 --set sshd");
+    assert!(denied([198, 51, 100, 98]), "a ban by hand stays");
+    let several = said("deny del 198.51.100.98 198.51.100.99");
+    assert_eq!(several, "deny: 1 prefix deleted; 1 still listed, as a set has them\n");
+    said("deny del 198.51.100.99 --set recidive");
+    assert!(!denied([198, 51, 100, 98]) && !denied([198, 51, 100, 99]));
+    bench.done("penalty add 198.51.100.97 --for 1h --set sshd");
+    bench.done("penalty add 198.51.100.97 --for 1h");
+    let del = said("penalty del 198.51.100.97 --set sshd");
+    assert_eq!(del, "penalty: deleted 198.51.100.97/32; 198.51.100.97/32 still includes it\n");
+    // What a set allows is told by the set.
+    bench.done("allow add 198.51.100.50 --set partners");
+    let words = ["198.51.100.50/32 of set partners", "--set SET", "hint: "];
+    bench.refused("deny add 198.51.100.50", 3, &words);
+    said("allow del 198.51.100.50 --set partners");
+    bench.done("deny add 198.51.100.50");
 }

@@ -72,6 +72,11 @@ impl Session {
 
 /// Runs a command on a terminal and returns its output.
 fn at_terminal(bench: &Bench, session: &Session, arguments: &str) -> String {
+    with_input(bench, session, arguments, None)
+}
+
+/// The same, with a file on standard input.
+fn with_input(bench: &Bench, session: &Session, arguments: &str, input: Option<File>) -> String {
     let (mut master, mut slave) = (-1, -1);
     // SAFETY: there is memory for both results; without a name and settings.
     let opened =
@@ -85,7 +90,7 @@ fn at_terminal(bench: &Bench, session: &Session, arguments: &str) -> String {
         .command(bench.limiter.path().to_str().unwrap())
         .args(arguments.split(' '))
         .env("SSH_CONNECTION", session.connection())
-        .stdin(slave.try_clone().unwrap())
+        .stdin(input.map_or_else(|| slave.try_clone().unwrap(), OwnedFd::from))
         .stdout(slave.try_clone().unwrap())
         .stderr(slave)
         .status()
@@ -262,6 +267,15 @@ fn whoever_is_at_a_terminal_is_kept_without_being_asked() {
     assert_kept(&bench, "203.0.113.9/32");
     let said = at_terminal(&bench, &session, "limit set source --rate 2/h --burst 1");
     assert!(!said.contains("SSH session"), "it is said once: {said}");
+    // A list by the standard input does not take the terminal away.
+    bench.done("allow flush");
+    let list = Document::new("");
+    let path = list.folder.join("list");
+    std::fs::write(&path, "203.0.112.0/21\n").unwrap();
+    let list = Some(File::open(&path).unwrap());
+    let said = with_input(&bench, &session, "deny add -", list);
+    assert!(said.contains("203.0.113.9 (this SSH session) is kept allowed until 20"), "{said}");
+    assert_kept(&bench, "203.0.113.9/32");
 }
 
 #[test]

@@ -61,6 +61,10 @@ pub(in crate::cli) struct More {
     /// removed, and entries without this set stay
     #[arg(long, value_name = "SET", value_parser = sets::name)]
     replace: Option<String>,
+    /// Put the entries into the named set, beside what it has. What is in a set is ended with it alone: by `del --set` and
+    /// `flush --set`
+    #[arg(long, value_name = "SET", value_parser = sets::name, conflicts_with = "replace")]
+    set: Option<String>,
 }
 
 fn instant(text: &str) -> Result<u64, String> {
@@ -97,8 +101,10 @@ pub(in crate::cli) struct Asked {
     widened: bool,
     /// The reason, as the user gave it.
     reason: Option<String>,
-    /// The set to replace.
+    /// The set that the entries belong to.
     set: Option<String>,
+    /// Whether they are all of it from then on.
+    replaces: bool,
     session: Option<Session>,
 }
 
@@ -125,7 +131,7 @@ impl Asked {
     ) -> Self {
         let (prefixes, time) = (vec![source], Some(time));
         let (until, reason, set) = (None, None, None);
-        Self { list, prefixes, time, until, widened: false, reason, set, session }
+        Self { list, prefixes, time, until, widened: false, reason, set, replaces: false, session }
     }
 
     /// The request of a command.
@@ -141,14 +147,15 @@ impl Asked {
             List::Allow | List::Deny => parse_lasting(text),
         };
         let time = time.map(parse).transpose().map_err(PolicyError::from)?.flatten();
-        let (reason, set) = (more.reason.clone(), more.replace.clone());
+        let (reason, replaces) = (more.reason.clone(), more.replace.is_some());
+        let set = more.replace.clone().or_else(|| more.set.clone());
         let prefixes = given.read()?;
-        let prefixes = match &set {
+        let prefixes = match &more.replace {
             Some(set) => sets::some(list, set, prefixes)?,
             None => some(prefixes)?,
         };
         let (until, widened) = (more.until, more.source);
-        Ok(Self { list, prefixes, time, until, widened, reason, set, session })
+        Ok(Self { list, prefixes, time, until, widened, reason, set, replaces, session })
     }
 
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
@@ -162,9 +169,7 @@ impl Asked {
         let until = self.time.map(end_of).or(self.until);
         let changed = change(pins, self.session, |layers| self.edit(layers, until, now))?;
         let said = match changed.said.added[..] {
-            [(prefix, added)] if self.set.is_none() => {
-                self.of_one(&changed, prefix, added, until, now)
-            }
+            [(prefix, added)] if !self.replaces => self.of_one(&changed, prefix, added, until, now),
             _ => self.of_many(&changed.said, until, now),
         };
         Ok((changed, said))
@@ -189,22 +194,21 @@ impl Asked {
         let entry = |prefix: &IpNet| Entry { prefix: *prefix, ..all.clone() };
         let entries = prefixes.iter().map(entry).collect();
         let (added, removed) = match &self.set {
-            Some(set) => {
+            Some(set) if self.replaces => {
                 let layered = Layered { policy, run_time };
                 sets::check((self.list, set), layered, &prefixes, &host::read()?, now)?;
                 run_time.replace(policy, (self.list, set), entries, now)?
             }
-            None => (run_time.add(policy, entries, now)?, 0),
+            _ => (run_time.add(policy, entries, now)?, 0),
         };
         if let ([prefix], [Added::Allowed]) = (&prefixes[..], &added[..]) {
-            let (entry, by) = (prefix.to_string(), prefix.to_string());
-            return Err(PolicyError::Shadowed { list: self.list.name(), entry, by }.into());
+            run_time.check_allowed(self.list, *prefix)?;
         }
         if self.list != List::Allow {
             check_own(self.session, &prefixes, layers.view(), now)?;
         }
         let entry = match prefixes[..] {
-            [prefix] => layers.run_time.get(self.list, prefix).cloned(),
+            [prefix] => layers.run_time.get_of(self.list, prefix, self.set.as_deref()).cloned(),
             _ => None,
         };
         let added = prefixes.into_iter().zip(added).collect();

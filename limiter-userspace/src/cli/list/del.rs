@@ -1,12 +1,14 @@
 //! `limiter allow del` and `limiter deny del`, and what `penalty del` has in common with them.
 
+use std::collections::HashSet;
+
 use clap::Args;
 use ipnet::IpNet;
 
 use super::{
     by_user, check_own, flush,
     given::{GivenOrAll, each_once},
-    print,
+    print, sets,
 };
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, unix},
@@ -26,6 +28,9 @@ pub(in crate::cli) struct Del {
     /// Accepted for scripts: what is narrower than a source is taken for its source in any case
     #[arg(long, hide = true)]
     source: bool,
+    /// Only their entries of this set, which `add --set` or `--replace` made: those by hand, and of other sets, stay
+    #[arg(long, value_name = "SET", value_parser = sets::name)]
+    set: Option<String>,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -41,19 +46,34 @@ pub(super) struct TakenOff {
 impl Del {
     pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         let Some(given) = self.given.read()? else {
-            return flush(list, None, &self.keep, pins, output);
+            return flush(list, self.set.as_deref(), &self.keep, pins, output);
         };
-        let (session, now) = (self.keep.session(output)?, unix());
-        let changed = change(pins, session, |layers| {
-            let taken_off = take_off(layers, list, &given, now)?;
-            if list == List::Allow {
-                let prefixes: Vec<IpNet> = taken_off.iter().map(|it| it.prefix).collect();
-                check_own(session, &prefixes, layers.view(), now)?;
-            }
-            Ok(taken_off)
-        })?;
-        print(list, &changed, pins, output, || said(list, &changed.said, changed.layered(), now))
+        run(list, self.set.as_deref(), &given, &self.keep, pins, output)
     }
+}
+
+/// Takes prefixes off a list, or the entries of a set for them.
+pub(super) fn run(
+    list: List,
+    set: Option<&str>,
+    given: &[IpNet],
+    keep: &KeepSsh,
+    pins: &Pins,
+    output: &mut Output,
+) -> Result<()> {
+    let (session, now) = (keep.session(output)?, unix());
+    let changed = change(pins, session, |layers| {
+        let taken_off = match set {
+            Some(set) => take_off_set(layers, (list, set), given, now),
+            None => take_off(layers, list, given, now)?,
+        };
+        if list == List::Allow {
+            let prefixes: Vec<IpNet> = taken_off.iter().map(|it| it.prefix).collect();
+            check_own(session, &prefixes, layers.view(), now)?;
+        }
+        Ok(taken_off)
+    })?;
+    print(list, &changed, pins, output, || said(list, &changed.said, changed.layered(), now))
 }
 
 /// Takes prefixes off a list. What is not on it is no error.
@@ -80,6 +100,28 @@ pub(super) fn take_off(
     taken_off.collect()
 }
 
+/// Removes the entries of a set for prefixes. What is not in the set is no error.
+fn take_off_set(
+    layers: &mut Layers,
+    set: (List, &str),
+    given: &[IpNet],
+    now: u64,
+) -> Vec<TakenOff> {
+    // An address of `allow` may be listed without its source.
+    let is_there = |prefix: &IpNet| layers.run_time.get_of(set.0, *prefix, Some(set.1)).is_some();
+    let wide = |prefix: &IpNet| match given.len() == 1 && is_there(prefix) {
+        true => *prefix,
+        false => layers.policy.widened(*prefix),
+    };
+    let prefixes = each_once(given.iter().map(wide).collect());
+    let removed = layers.run_time.remove_of_set(set, &prefixes.iter().copied().collect(), now);
+    let of = |prefix: IpNet| {
+        let removed = removed.contains(&prefix).then_some(Removed::Entry);
+        TakenOff { prefix, removed }
+    };
+    prefixes.into_iter().map(of).collect()
+}
+
 /// The message on prefixes that were taken off a list.
 pub(super) fn said(list: List, taken_off: &[TakenOff], layered: Layered<'_>, now: u64) -> String {
     let name = list.name();
@@ -104,11 +146,17 @@ pub(super) fn said(list: List, taken_off: &[TakenOff], layered: Layered<'_>, now
         };
     }
     let count = |what| taken_off.iter().filter(|it| it.removed == what).count();
+    let left = layered.run_time.list(list).filter(|it| !it.exception && !it.is_over(now));
+    let left: HashSet<IpNet> = left.map(|it| it.prefix).collect();
+    let is_left = |it: &&TakenOff| left.contains(&it.prefix);
+    let still = taken_off.iter().filter(is_left).count();
+    let not_there = taken_off.iter().filter(|it| it.removed.is_none() && !is_left(it)).count();
     let deleted = count(Some(Removed::Entry));
     let mut said = format!("{name}: {} deleted", super::add::prefixes(deleted));
     for (number, words) in [
         (count(Some(Removed::Excepted)), "of the document, which stays: exceptions take them off"),
-        (count(None), "not on the list"),
+        (not_there, "not on the list"),
+        (still, "still listed, as a set has them"),
     ] {
         if number > 0 {
             said += &format!("; {} {words}", grouped(number as u64));

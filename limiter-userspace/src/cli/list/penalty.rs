@@ -8,7 +8,7 @@ use super::{
     del::{self, TakenOff},
     flush,
     given::{Given, GivenOrAll},
-    of, print,
+    of, print, sets,
 };
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix, unix_time},
@@ -54,6 +54,9 @@ pub(in crate::cli) struct Add {
 pub(in crate::cli) struct Lift {
     #[command(flatten)]
     given: GivenOrAll,
+    /// Only their entries of this set, which `add --set` or `--replace` made: other blocks by hand, and those by limits, stay
+    #[arg(long, value_name = "SET", value_parser = sets::name)]
+    set: Option<String>,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -97,8 +100,11 @@ impl Lift {
     /// Ends the blocks of prefixes by hand, and the blocks by limits of the sources in them.
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let Some(given) = self.given.read()? else {
-            return flush(List::Penalty, None, &self.keep, pins, output);
+            return flush(List::Penalty, self.set.as_deref(), &self.keep, pins, output);
         };
+        if let Some(set) = &self.set {
+            return del::run(List::Penalty, Some(set), &given, &self.keep, pins, output);
+        }
         let (session, now) = (self.keep.session(output)?, unix());
         let mut maps = maps(pins)?;
         let changed = change(pins, session, |layers| {

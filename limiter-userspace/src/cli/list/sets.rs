@@ -55,9 +55,9 @@ impl Failure for SetError {
 
 /// Checks the name of a set.
 pub(super) fn name(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     if text.is_empty() || text.len() > 64 || !text.bytes().all(is_plain) {
-        return Err(format!("{} is no name: give letters, digits, _ and -", quoted(text)));
+        return Err(format!("{} is no name: give letters, digits, _, - and .", quoted(text)));
     }
     Ok(text.to_owned())
 }

@@ -1,6 +1,7 @@
 //! `limiter policy save`.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
@@ -16,14 +17,14 @@ use super::{
     unit::{self, Unit, attach_options},
 };
 use crate::{
-    cli::{maps, unix},
+    cli::{maps, stderr::warn, unix},
     datapath::{bpffs::Pins, link::exists},
     error::{Error, Failure, Result},
     output::{file, stream::Output},
     policy::{
         Policy,
         document::{
-            self, DOCUMENT_BYTES, FileError, SET_BYTES, Unsaved, parse, read_file,
+            DOCUMENT_BYTES, FileError, SET_BYTES, Unsaved, parse, parse_with_files, read_file,
             to_yaml_with_files,
         },
         reading::name,
@@ -34,8 +35,8 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Save {
-    /// File to write, or - for the standard output. A file that exists keeps its permissions, and what it was
-    /// is kept as FILE.bak; a new one is readable by its owner only
+    /// File to write, or - for the standard output. A file that exists keeps its permissions, and what it was is
+    /// kept beside it, as FILE.bak or with a number after that; a new one is readable by its owner only
     #[arg(value_name = "FILE", default_value = unit::POLICY)]
     file: PathBuf,
     /// Replace also a file whose comments would be lost
@@ -76,7 +77,8 @@ impl Save {
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut files = |name: &str| read_file(&folder.join(name), SET_BYTES);
         let read = parse(&file, text.as_bytes(), &mut files).map_err(Unsaved)?;
-        let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
+        // What set files have by now counts, as it does when the document is applied.
+        let (limits, prefixes) = (read.limits.len(), read.number_of_prefixes());
         if is_printed {
             if output.is_json() {
                 let value = json!({ "document": text, "limits": limits, "prefixes": prefixes });
@@ -86,7 +88,8 @@ impl Save {
         }
         let is_there =
             before.as_ref().is_some_and(|before| before.policy(unix()).as_ref() == Some(&read));
-        let backup = if is_there { None } else { self.write(&text, before.as_ref())? };
+        let lost = before.as_ref().and_then(|before| before.lost(&policy));
+        let backup = if is_there { None } else { self.write(&text, before.as_ref(), lost)? };
         if output.is_json() {
             let value = json!({
                 "file": file, "limits": limits, "prefixes": prefixes,
@@ -95,12 +98,20 @@ impl Save {
             return Ok(output.shape("limiter.save/1", &value)?);
         }
         let saved = if is_there { "has this policy already" } else { "saved" };
-        writeln!(output, "{file}: {saved}: {}", summary(&policy))?;
+        writeln!(output, "{file}: {saved}: {}", summary(&read))?;
         let named = kept.set_paths.values().chain(kept.tenant_paths.values());
         let named: BTreeSet<String> = named.map(|path| printable(path, 256)).collect();
         if !named.is_empty() {
             let named: Vec<String> = named.into_iter().collect();
             writeln!(output, "It names its set files as before: {}", named.join(", "))?;
+        }
+        let other: Vec<&str> = other_sets(&policy, &read).collect();
+        if !other.is_empty() {
+            let sets = other.join(", ");
+            warn(
+                &format!("of {sets}, other prefixes are in force than the files have now"),
+                output,
+            );
         }
         if let Some(backup) = &backup {
             writeln!(output, "The file before it is {}", name(backup))?;
@@ -114,17 +125,26 @@ impl Save {
     }
 
     /// Writes the document, and keeps the one before it as a backup. Returns the path of that.
-    fn write(&self, text: &str, before: Option<&Before>) -> Result<Option<PathBuf>> {
+    fn write(
+        &self,
+        text: &str,
+        before: Option<&Before>,
+        lost: Option<Cow<'static, str>>,
+    ) -> Result<Option<PathBuf>> {
         let Some(before) = before.filter(|before| !before.text.is_empty()) else {
             file::replace(&self.file, text.as_bytes())?;
             return Ok(None);
         };
-        if let Some(lost) = before.lost().filter(|_| !self.force) {
+        if let Some(lost) = lost.filter(|_| !self.force) {
             let beside = beside(&self.file, ".new", text.as_bytes())?;
             let (path, beside) = (name(&self.file), name(&beside));
             return Err(Lossy { path, lost, beside }.into());
         }
         let backup = beside(&self.file, ".bak", &before.text)?;
+        // Somebody may have edited it since it was read.
+        if text_of(&self.file)? != before.text {
+            return Err(Edited { path: name(&self.file) }.into());
+        }
         file::replace(&self.file, text.as_bytes())?;
         Ok(Some(backup))
     }
@@ -175,11 +195,10 @@ impl Before {
         if !fs::metadata(path).is_ok_and(|it| it.is_file()) {
             return Ok(None);
         }
-        let failed = |error: FileError| {
-            Error::system(format!("read {}", path.display()), io::Error::other(error))
-        };
-        let text = read_file(path, DOCUMENT_BYTES).map_err(failed)?;
-        let read = document::read_with_files(path, 0, &mut |_| {}).ok();
+        let text = text_of(path)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut files = |name: &str| read_file(&folder.join(name), SET_BYTES);
+        let read = parse_with_files(&name(path), &text, 0, &mut files).ok();
         Ok(Some(Self { text, read: read.map(|(policy, _, files)| (policy, files)) }))
     }
 
@@ -191,16 +210,19 @@ impl Before {
     }
 
     /// The files of its sets and tenants that a policy has too. What a file has may have changed since that
-    /// policy was applied: the file is named all the same.
+    /// policy was applied: the file is named all the same, if some of what is in force is in it.
     fn files(&self, policy: &Policy) -> FromFiles {
-        let Some((_, files)) = &self.read else { return FromFiles::default() };
+        let Some((read, files)) = &self.read else { return FromFiles::default() };
         let mut files = files.clone();
-        let is_there = |of: &BTreeMap<String, Vec<IpNet>>, name: &str, own: &[IpNet]| {
-            of.get(name)
-                .is_some_and(|all| own.iter().all(|prefix| all.binary_search(prefix).is_ok()))
+        let is_there = |of: &Sets, now: &Sets, name: &str, own: &[IpNet]| {
+            let (Some(all), Some(now)) = (of.get(name), now.get(name)) else { return false };
+            let has = |prefix: &IpNet| all.binary_search(prefix).is_ok();
+            // What the document itself lists is among both.
+            let shared = now.iter().filter(|prefix| has(prefix)).count();
+            own.iter().all(has) && (all.len() == own.len() || shared > own.len())
         };
-        files.sets.retain(|name, own| is_there(&policy.sets, name, own));
-        files.tenants.retain(|name, own| is_there(&policy.tenants, name, own));
+        files.sets.retain(|name, own| is_there(&policy.sets, &read.sets, name, own));
+        files.tenants.retain(|name, own| is_there(&policy.tenants, &read.tenants, name, own));
         files.set_paths.retain(|name, _| files.sets.contains_key(name));
         files.tenant_paths.retain(|name, _| files.tenants.contains_key(name));
         files
@@ -209,21 +231,76 @@ impl Before {
     /// The comments in front of the document, which are kept.
     fn header(&self) -> String {
         let text = String::from_utf8_lossy(&self.text);
-        let is_kept = |line: &&str| line.trim().is_empty() || line.starts_with('#');
-        text.split_inclusive('\n').take_while(is_kept).collect()
+        let mut header: String = lines(&text).take_while(is_of_header).collect();
+        if !header.is_empty() && !header.ends_with(LINE_ENDS) {
+            header.push('\n');
+        }
+        header
     }
 
-    /// What of the file would be lost with it; `None` if nothing would.
-    fn lost(&self) -> Option<&'static str> {
-        if self.read.is_none() {
-            return Some("is no policy that can be read");
-        }
+    /// What of the file would be lost with it if it became the document of a policy; `None` if nothing would.
+    fn lost(&self, policy: &Policy) -> Option<Cow<'static, str>> {
+        let Some((_, files)) = &self.read else {
+            return Some("is no policy that can be read".into());
+        };
         let text = String::from_utf8_lossy(&self.text);
         let has_comment = |line: &str| {
             line.trim_start().starts_with('#') || line.contains(" #") || line.contains("\t#")
         };
-        let rest = text.lines().skip(self.header().lines().count());
-        rest.into_iter().any(has_comment).then_some("has comments, which would be lost")
+        if lines(&text).skip_while(is_of_header).any(has_comment) {
+            return Some("has comments, which would be lost".into());
+        }
+        let kept = self.files(policy);
+        let is_there = |name: &&String| policy.sets.contains_key(*name);
+        let mut sets = files.set_paths.keys().filter(is_there);
+        let set = sets.find(|name| !kept.set_paths.contains_key(*name))?;
+        let set = quoted(set);
+        Some(format!("has a file for set {set}, which has none of the prefixes in force").into())
+    }
+}
+
+/// Named sets of prefixes.
+type Sets = BTreeMap<String, Vec<IpNet>>;
+
+/// What ends a line of YAML.
+const LINE_ENDS: [char; 2] = ['\n', '\r'];
+
+/// The lines of a document with their ends, without a byte order mark.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.trim_start_matches('\u{feff}').split_inclusive(LINE_ENDS)
+}
+
+/// Whether a line is a comment or blank, as those in front of a document are.
+fn is_of_header(line: &&str) -> bool {
+    line.trim().is_empty() || line.starts_with('#')
+}
+
+/// The text of a document.
+fn text_of(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error: FileError| {
+        Error::system(format!("read {}", path.display()), io::Error::other(error))
+    };
+    read_file(path, DOCUMENT_BYTES).map_err(failed)
+}
+
+/// The sets and tenants of a policy that have other prefixes as the document was read.
+fn other_sets<'p>(policy: &'p Policy, read: &'p Policy) -> impl Iterator<Item = &'p str> {
+    let differs = |(name, all): &(&String, &Vec<IpNet>), read: &Sets| read.get(*name) != Some(*all);
+    let sets = policy.sets.iter().filter(move |set| differs(set, &read.sets));
+    let tenants = policy.tenants.iter().filter(move |tenant| differs(tenant, &read.tenants));
+    sets.chain(tenants).map(|(name, _)| name.as_str())
+}
+
+/// A file was not replaced, as it is not what was read any more.
+#[derive(Debug, Error)]
+#[error("{path} is not replaced: it was changed while it was read")]
+struct Edited {
+    path: String,
+}
+
+impl Failure for Edited {
+    fn remedy(&self) -> Option<String> {
+        Some("look at what was changed, and save once more".to_owned())
     }
 }
 
@@ -232,7 +309,7 @@ impl Before {
 #[error("{path} is not replaced: it {lost}")]
 struct Lossy {
     path: String,
-    lost: &'static str,
+    lost: Cow<'static, str>,
     /// Where the document was written instead.
     beside: String,
 }
@@ -242,7 +319,48 @@ impl Failure for Lossy {
         let Self { path, beside, .. } = self;
         Some(format!(
             "the policy in force is in {beside}: take over what changed; or replace the file by \
-             `limiter policy save --force {path}`, which keeps it as {path}.bak"
+             `limiter policy save --force {path}`, which keeps it beside the new one"
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn before(text: &str) -> Before {
+        let read = parse_with_files("policy", text.as_bytes(), 0, &mut |_| Ok(Vec::new())).ok();
+        let read = read.map(|(policy, _, files)| (policy, files));
+        Before { text: text.into(), read }
+    }
+
+    #[test]
+    fn what_was_edited_since_it_was_read_is_not_replaced() {
+        let path = std::env::temp_dir().join(format!("limiter-save-{}", std::process::id()));
+        let save = Save { file: path.clone(), force: true, systemd: false };
+        let read = before("version: 1\nlimits: []\n");
+        fs::write(&path, "version: 1\n# mine\n").unwrap();
+        let error = save.write("version: 1\n", Some(&read), None).unwrap_err();
+        assert!(error.to_string().contains("was changed while it was read"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"version: 1\n# mine\n");
+        for made in [path.clone(), PathBuf::from(format!("{}.bak", path.display()))] {
+            fs::remove_file(made).unwrap();
+        }
+    }
+
+    #[test]
+    fn comments_in_front_are_kept_and_others_are_told() {
+        for (text, header, lost) in [
+            ("# a\n\nversion: 1\n", "# a\n\n", false),
+            ("\u{feff}# a\nversion: 1\n", "# a\n", false),
+            ("# a\rversion: 1\r", "# a\r", false),
+            ("version: 1\rlimits: []\r# b\r", "", true),
+            ("# a\r\nversion: 1 # b\r\n", "# a\r\n", true),
+        ] {
+            let before = before(text);
+            assert_eq!(before.header(), header, "{text:?}");
+            assert_eq!(before.lost(&Policy::default()).is_some(), lost, "{text:?}");
+        }
+        assert_eq!(before("# only this").header(), "# only this\n");
     }
 }

@@ -94,6 +94,27 @@ impl RunTime {
         self.remove_if(|it| it.list == list && it.set.as_deref() == Some(set))
     }
 
+    /// Removes entries of a list that belong to a set, for exactly these prefixes; returns for which there was one that held
+    /// at `now`, in seconds of Unix time.
+    pub fn remove_of_set(
+        &mut self,
+        (list, set): (List, &str),
+        prefixes: &HashSet<IpNet>,
+        now: u64,
+    ) -> HashSet<IpNet> {
+        self.drop_over(now);
+        let mut removed = HashSet::new();
+        self.entries.retain(|it| {
+            let is_it =
+                it.list == list && it.set.as_deref() == Some(set) && prefixes.contains(&it.prefix);
+            if is_it {
+                removed.insert(it.prefix);
+            }
+            !is_it
+        });
+        removed
+    }
+
     fn remove_if(&mut self, is_removed: impl Fn(&Entry) -> bool) -> usize {
         let before = self.entries.len();
         self.entries.retain(|entry| !is_removed(entry));
@@ -140,21 +161,24 @@ impl Layers {
         let documented: HashSet<(List, IpNet)> = List::ALL
             .into_iter()
             .flat_map(|list| {
-                let prefixes =
-                    self.policy.list(list).iter().flat_map(|it| self.policy.prefixes(&it.whom));
+                let entries = self.policy.list(list).iter().filter(|it| !it.is_over(now));
+                let prefixes = entries.flat_map(|it| self.policy.prefixes(&it.whom));
                 prefixes.map(move |prefix| (list, *prefix))
             })
             .collect();
+        let exceptions = self.run_time.entries.iter().filter(|it| it.exception);
+        let mut excepted: HashSet<_> = exceptions.map(|it| (it.list, it.prefix)).collect();
         let take_off = |entry: Entry| {
-            let (list, prefix) = (entry.list, entry.prefix);
-            if removed.remove(&(list, prefix)) {
+            let place = (entry.list, entry.prefix);
+            if removed.remove(&place) {
                 return Ok(Removed::Entry);
             }
-            if documented.contains(&(list, prefix)) {
-                return self.take_off(entry, now);
+            if documented.contains(&place) && excepted.insert(place) {
+                self.run_time.entries.push(Entry { exception: true, ..entry });
+                return Ok(Removed::Excepted);
             }
-            let whom = Whom::Prefix(prefix).to_string();
-            Err(PolicyError::NotListed { list: list.name(), whom, within: None })
+            let whom = Whom::Prefix(entry.prefix).to_string();
+            Err(PolicyError::NotListed { list: entry.list.name(), whom, within: None })
         };
         entries.into_iter().map(take_off).collect()
     }
