@@ -193,6 +193,12 @@ pub enum PolicyError {
         /// The length of the longest document that is read, in bytes.
         most: u64,
     },
+    /// A limit with `action: drop` and without `match`, which a command was to make.
+    #[error("limit {limit} would drop every packet, as it has no match")]
+    DropsEverything {
+        /// The limit.
+        limit: String,
+    },
     /// A policy whose document would have too much to be read back.
     #[error("as a document, the policy has more than {} {what}: it could not be saved", grouped(*most as u64))]
     TooMuchToRead {
@@ -389,6 +395,7 @@ impl PolicyError {
             | Self::LimitExists { .. }
             | Self::TooLong { .. }
             | Self::TooMuchToRead { .. }
+            | Self::DropsEverything { .. }
             | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }
@@ -470,6 +477,11 @@ impl PolicyError {
             }
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
+            }
+            Self::DropsEverything { .. } => {
+                "`limiter limit add NAME --match udp:53 --action drop` drops what matches; for all that there is, write \
+                 `action: drop` in a document"
+                    .to_owned()
             }
             Self::TooLong { .. } | Self::TooMuchToRead { .. } => {
                 "give overrides to wider prefixes or to tenants, which are written \

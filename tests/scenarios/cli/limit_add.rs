@@ -161,4 +161,9 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
         bench.refused(arguments, code, words);
     }
     bench.refused("limit set ssh --rate 0", 2, &["--action drop"]);
+    // A word that was left out does not cut the host off.
+    for command in ["limit add all --action drop", "limit set source --action drop"] {
+        let words = ["would drop every packet, as it has no match", "--match udp:53", "hint: "];
+        bench.refused(command, 3, &words);
+    }
 }

@@ -197,7 +197,16 @@ fn edit(
     output: &mut Output,
     edit: impl FnOnce(&mut Policy) -> Result<String>,
 ) -> Result<()> {
-    let changed = change(pins, keep.session(output)?, |layers| edit(&mut layers.policy))?;
+    let changed = change(pins, keep.session(output)?, |layers| {
+        let drops_all = |policy: &Policy| policy.limit(name).is_some_and(Limit::drops_everything);
+        let before = drops_all(&layers.policy);
+        let said = edit(&mut layers.policy)?;
+        // That a word was left out must not cut the host off. A document may say so.
+        if drops_all(&layers.policy) && !before {
+            return Err(PolicyError::DropsEverything { limit: name.to_owned() }.into());
+        }
+        Ok(said)
+    })?;
     if output.is_json() {
         let policy = changed.layered().policy;
         match policy.limit_or_builtin(name) {

@@ -355,7 +355,7 @@ fn is_rate(word: &str) -> bool {
 }
 
 fn is_file(word: &str) -> bool {
-    let ends = [".yaml", ".yml", ".pcap", ".pcapng", ".txt"];
+    let ends = [".yaml", ".yml", ".pcap", ".pcapng", ".txt", ".csv", ".gz", ".netset", ".list"];
     !is_address(word) && (word.contains('/') || ends.iter().any(|end| word.ends_with(end)))
 }
 

@@ -272,7 +272,12 @@ pub(super) const ANSWERS: &[Answer] = &[
         "--per",
         "a rate has its time with it, such as `--rate 100/s` or `--rate 5/min`",
     ),
-    answer("limit set", "deny block", "`--action drop` drops all that the limit is about"),
+    answer(
+        "limit set",
+        "deny block",
+        "`limiter penalty add ADDRESS --for 1h` blocks a source; `--action drop` drops all that the \
+         limit is about",
+    ),
     answer(
         "limit set",
         "udp tcp icmp ssh http https dns smtp ntp",
@@ -314,6 +319,11 @@ pub(super) const ANSWERS: &[Answer] = &[
         "allow add|deny add|penalty add",
         "ASN COUNTRY",
         "give its prefixes; a set of a policy reads them from a file: `sets: {{ name: {{ file: PATH }} }}`",
+    ),
+    answer(
+        "allow add|deny add|allow del|deny del|penalty del",
+        "FILE",
+        "a list comes by the standard input: `limiter {command} - < {word}`",
     ),
     answer(
         "allow add|deny add|penalty add|allow del|deny del|penalty del|get|limit set",

@@ -142,6 +142,12 @@ fn a_refused_value_is_answered_too() {
             prefix("example.com"),
             "names are not looked up; give an address, as `getent ahosts example.com`",
         ),
+        (
+            "limiter deny add drop.txt",
+            prefix("drop.txt"),
+            "a list comes by the standard input: `limiter deny add - < drop.txt`",
+        ),
+        ("limiter deny add /mnt/bad", prefix("/mnt/bad"), "a list comes by the standard input"),
         ("limiter attach eth0 --pps 10 000", interface("000"), "write it as one word: `10000`"),
         (
             "limiter attach dev eth0",

@@ -220,6 +220,11 @@ impl Limit {
         }
     }
 
+    /// Whether every packet is dropped by it.
+    pub fn drops_everything(&self) -> bool {
+        self.mode == Mode::Drop && self.matching == Match::default()
+    }
+
     /// Whether state is kept by `key`. If every layer has a key of its own, none is.
     pub(in crate::policy) fn uses_own_key(&self) -> bool {
         self.layers.is_empty() || self.layers.iter().any(|layer| layer.key.is_none())
