@@ -6,6 +6,7 @@ use std::{
     num::NonZeroU64,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
+    process, thread,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -15,7 +16,7 @@ use limiter_common::{memory::sample::Sampling, packet::reason::Reason};
 use tokio::{
     runtime, select,
     signal::unix::{SignalKind, signal},
-    time::{MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
 
 use super::{maps, no_instance, test::not_attached};
@@ -123,9 +124,12 @@ impl Drops {
             output.flush()?;
         }
         let begun = Instant::now();
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let failed = |error| Error::system("wait for dropped packets", error);
-        let ended = runtime.map_err(failed)?.block_on(read(&mut watch, &mut shown, output, length));
+        let runtime = || runtime::Builder::new_current_thread().enable_all().build();
+        let (own, other) = (runtime().map_err(failed)?, runtime().map_err(failed)?);
+        // Where nobody reads the output any more, this thread waits for that, and sees no signal.
+        thread::spawn(move || other.block_on(end_at_last()));
+        let ended = own.block_on(read(&mut watch, &mut shown, output, length));
         // Nothing is shown from here on.
         let missed = watch.end(&shown);
         let time = begun.elapsed();
@@ -346,6 +350,22 @@ async fn read(
             watch.renew()?;
         }
     }
+}
+
+/// Ends the process when a signal asked for that and nothing came of it.
+async fn end_at_last() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    let number = select! {
+        _ = interrupt.recv() => libc::SIGINT,
+        _ = terminate.recv() => libc::SIGTERM,
+    };
+    sleep(RENEWAL).await;
+    // As a shell tells of a process that a signal ended. The datapath shows nothing after the time that was asked for.
+    process::exit(128 + number);
 }
 
 /// Takes the samples that are there. Returns whether no more are wanted.

@@ -247,3 +247,22 @@ fn it_goes_on_while_tables_are_exchanged() {
         assert!(length > 4.0, "for {length} s: {summary}");
     });
 }
+
+/// As `limiter drops | less` does when nobody scrolls.
+#[test]
+fn a_reader_whose_output_nobody_reads_ends_when_it_is_asked_to() {
+    let bench = bench();
+    let mut child = start(&bench, "drops --rate 10000");
+    while_sending(&bench, &FLOOD, || {
+        // A pipe holds 64 KiB, which are some 800 lines.
+        thread::sleep(Duration::from_secs(2));
+        signal(&child, libc::SIGTERM);
+        let asked = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "it goes on");
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
+    finish(start(&bench, "drops --for 100ms"));
+}
