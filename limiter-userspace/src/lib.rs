@@ -7,6 +7,7 @@
 
 #[cfg(not(fuzzing))]
 pub mod agent;
+pub mod bridge;
 #[cfg(not(fuzzing))]
 pub mod cli;
 pub mod datapath;

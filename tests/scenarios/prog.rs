@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod algorithms;
+mod bridge;
 mod buckets;
 mod carry;
 mod change;

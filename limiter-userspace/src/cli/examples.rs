@@ -68,7 +68,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("policy confirm", &["limiter policy confirm"]),
     ("policy revert", &["limiter policy revert"]),
     ("policy show", &["limiter policy show"]),
-    ("policy explain", &["limiter policy explain 192.0.2.9:22/tcp --flags syn"]),
+    (
+        "policy explain",
+        &[
+            "limiter policy explain 192.0.2.9:22/tcp --flags syn",
+            "limiter policy explain --request POST /login --header x-user-id:7 --source 192.0.2.9",
+        ],
+    ),
     ("policy example", &["limiter policy example", "limiter policy example web"]),
     ("policy schema", &["limiter policy schema"]),
     ("policy save", &["limiter policy save", "limiter policy save --systemd"]),

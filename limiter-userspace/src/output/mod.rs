@@ -13,6 +13,7 @@ pub mod lists;
 pub mod locale;
 pub mod monitoring;
 pub mod number;
+pub mod request;
 pub mod setting;
 pub mod source;
 pub mod status;

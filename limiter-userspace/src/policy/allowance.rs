@@ -174,6 +174,22 @@ impl Allowance {
         }
     }
 
+    /// The meter of the state that many keys share, which admits `times` [as much](Self::times). If `meter` cannot represent
+    /// that, the factor is halved until it can.
+    ///
+    /// # Errors
+    /// What `meter` says of the allowance itself.
+    pub(crate) fn shared_meter(
+        self,
+        mut times: u32,
+        meter: impl Fn(Self) -> Result<Meter, PolicyError>,
+    ) -> Result<Meter, PolicyError> {
+        while times > 1 && meter(self.times(times)).is_err() {
+            times /= 2;
+        }
+        meter(self.times(times))
+    }
+
     /// The same algorithm with another rate and burst. Windows take the rate as their limit and length; open
     /// connections take the burst as their limit.
     pub const fn with(self, bucket: Bucket) -> Self {

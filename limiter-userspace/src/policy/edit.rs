@@ -23,7 +23,7 @@ impl Policy {
     /// The limit with this name, or the built-in one, which has no rate.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownLimit`], with the nearest name as a suggestion.
+    /// [`PolicyError::UnknownLimit`], with the nearest name as a suggestion, or [`PolicyError::OnRequests`].
     pub fn limit_or_builtin(&self, name: impl AsRef<str>) -> Result<Limit, PolicyError> {
         let name = name.as_ref();
         match (self.limit(name), Builtin::by_name(name)) {
@@ -55,8 +55,16 @@ impl Policy {
         builtin.into_iter().chain(others.map(|limit| limit.name.clone())).collect()
     }
 
-    /// The error for a name that no limit has.
+    /// Whether a limit on requests has this name. Commands leave those alone.
+    fn is_on_requests(&self, name: &str) -> bool {
+        self.on_requests.iter().any(|limit| limit.name == name)
+    }
+
+    /// The error for a name that no limit on packets has.
     pub(crate) fn unknown(&self, name: &str) -> PolicyError {
+        if self.is_on_requests(name) {
+            return PolicyError::OnRequests { limit: name.to_owned() };
+        }
         let known = self.listed_names();
         let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
         PolicyError::UnknownLimit { name: quoted(name), nearest, known }
@@ -85,6 +93,7 @@ impl Policy {
     /// key and count that is off is replaced.
     ///
     /// # Errors
+    /// - [`PolicyError::OnRequests`] if a limit on requests has its name;
     /// - [`PolicyError::LimitExists`] if there is another limit with its name, a built-in one included;
     /// - [`PolicyError::SameLimit`] if there is one with its match, key and count.
     pub fn add_limit(&mut self, new: Limit) -> Result<bool, PolicyError> {
@@ -92,6 +101,9 @@ impl Policy {
             return Ok(false);
         }
         let limit = new.name.clone();
+        if self.is_on_requests(&limit) {
+            return Err(PolicyError::OnRequests { limit });
+        }
         if let Some(held) = self.limits.iter_mut().find(|held| held.name == limit) {
             if !held.is_off() || !held.does_the_same_as(&new) {
                 return Err(PolicyError::LimitExists { limit });
@@ -323,13 +335,17 @@ impl Policy {
     /// than such a source.
     pub fn set_key_prefix(&mut self, key_prefix: KeyPrefix) -> Result<(), PolicyError> {
         key_prefix.check()?;
-        for limit in &self.limits {
-            for prefix in limit.prefixes() {
-                let length = key_prefix.length_for(&prefix);
-                if prefix.prefix_len() > length {
-                    let limit = limit.name.clone();
-                    return Err(PolicyError::KeyPrefixTooWide { limit, prefix, length });
-                }
+        let on_packets = self.limits.iter();
+        let on_packets =
+            on_packets.flat_map(|it| it.prefixes().map(move |prefix| (&it.name, prefix)));
+        let on_requests = self.on_requests.iter();
+        let on_requests =
+            on_requests.flat_map(|it| it.prefixes().map(move |prefix| (&it.name, prefix)));
+        for (limit, prefix) in on_packets.chain(on_requests) {
+            let length = key_prefix.length_for(&prefix);
+            if prefix.prefix_len() > length {
+                let limit = limit.clone();
+                return Err(PolicyError::KeyPrefixTooWide { limit, prefix, length });
             }
         }
         self.key_prefix = key_prefix;

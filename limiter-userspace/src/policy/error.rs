@@ -40,6 +40,12 @@ pub enum PolicyError {
         /// The names of the limits.
         known: Vec<String>,
     },
+    /// The limit with this name is on requests, and commands change limits on packets only.
+    #[error("limit {limit} is on requests, and this command is for limits on packets")]
+    OnRequests {
+        /// The limit.
+        limit: String,
+    },
     /// A rate out of its bounds, see [`Rate::check`].
     #[error(
         "a rate of {packets} in {period} ns is not between one in 366 days and {} per second",
@@ -228,6 +234,32 @@ pub enum PolicyError {
         /// The number that the policy needs, each layer and candidate being one.
         needed: usize,
     },
+    /// More limits on requests than a policy has.
+    #[error("the policy has {needed} limits on requests; {most} are the most")]
+    TooManyOnRequests {
+        /// The number that the policy has.
+        needed: usize,
+        /// The largest number.
+        most: usize,
+    },
+    /// More layers and candidates of limits on requests than there are shared states for.
+    #[error("the limits on requests have {needed} layers and candidates; {most} are the most")]
+    TooManyRows {
+        /// The number that the policy has.
+        needed: usize,
+        /// The largest number.
+        most: usize,
+    },
+    /// More limits about one request than the bridge evaluates.
+    #[error(
+        "a request can be about {needed} limits at once, with each layer and candidate as one; {most} are the most"
+    )]
+    TooManyOfRequest {
+        /// The number of limits, each layer and candidate being one.
+        needed: usize,
+        /// The largest number.
+        most: usize,
+    },
     /// More tenants than tenant numbers.
     #[error(
         "the policy has {needed} tenants; {} are the most",
@@ -286,6 +318,22 @@ pub enum PolicyError {
         limit: String,
         /// The sources that it is for.
         whom: String,
+    },
+    /// An override by a property that the key of its limit does not have.
+    #[error("limit {limit} is not kept per {field}, so it can have no override for a {field}")]
+    OverrideOfField {
+        /// The limit.
+        limit: String,
+        /// The property, in the words of a document.
+        field: String,
+    },
+    /// A limit on requests with an algorithm that only limits on packets have.
+    #[error("limit {limit} is on requests, and {algorithm} counts connections")]
+    NotOnRequests {
+        /// The limit.
+        limit: String,
+        /// The name of the algorithm in a document.
+        algorithm: &'static str,
     },
     /// An override that does not have one allowance, of the same algorithm, for each layer.
     #[error("the override of limit {limit} for {whom} does not fit its layers")]
@@ -389,6 +437,7 @@ impl PolicyError {
             | Self::KeyPrefixTooWide { .. }
             | Self::Document { .. }
             | Self::Algorithm { .. }
+            | Self::OnRequests { .. }
             | Self::Layers { .. }
             | Self::LayersOverridden { .. }
             | Self::SameLimit { .. }
@@ -398,12 +447,17 @@ impl PolicyError {
             | Self::DropsEverything { .. }
             | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
+            | Self::TooManyOnRequests { .. }
+            | Self::TooManyRows { .. }
+            | Self::TooManyOfRequest { .. }
             | Self::TooManyTenants { .. }
             | Self::TooManyAtOnce { .. }
             | Self::TooManyColumns { .. }
             | Self::TooManyNumbers { .. }
             | Self::Undefined { .. }
             | Self::OverrideOfKey { .. }
+            | Self::OverrideOfField { .. }
+            | Self::NotOnRequests { .. }
             | Self::OverrideShape { .. }
             | Self::NotAbout { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
@@ -471,7 +525,7 @@ impl PolicyError {
                  limiter detach --all, attach again, and set the limits anew"
                     .to_owned()
             }
-            Self::Layers { .. } | Self::NotAbout { .. } => {
+            Self::OnRequests { .. } | Self::Layers { .. } | Self::NotAbout { .. } => {
                 "change it in the document: `limiter policy show`, then `limiter policy apply FILE`"
                     .to_owned()
             }
@@ -511,6 +565,17 @@ impl PolicyError {
             }
             Self::NoRoom { least, .. } => format!("give at least {least}"),
             Self::TooManyAtOnce { .. } => "give some of them a narrower `match`".to_owned(),
+            Self::TooManyOfRequest { .. } => {
+                "let the `match` of each name other values of the same property, such as a route"
+                    .to_owned()
+            }
+            Self::OverrideOfField { field, .. } => {
+                format!("add {field} to its `key`, or give such requests a limit of their own")
+            }
+            Self::NotOnRequests { .. } => "take sliding_window, or another algorithm".to_owned(),
+            Self::TooManyOnRequests { .. } | Self::TooManyRows { .. } => {
+                "give limits that differ in a rate alone one name and `overrides`".to_owned()
+            }
             Self::Algorithm { .. }
             | Self::TooManyLimits { .. }
             | Self::TooManyTenants { .. }

@@ -10,6 +10,7 @@ mod control;
 mod limit;
 mod matching;
 mod overrides;
+mod request;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,10 @@ pub use self::{
     },
     matching::{Match, Service, TcpFlags, Whom},
     overrides::{Given, Override, OverrideWhom},
+    request::{
+        Attribute, AttributeSource, Field, HeaderSet, Missing, OnFailure, Pattern, RequestCost,
+        RequestKey, RequestKeyPart, RequestLayer, RequestLimit, RequestMatch, RequestOverride,
+    },
 };
 use super::{error::PolicyError, units::prefix::check_prefix};
 
@@ -58,17 +63,27 @@ pub struct Policy {
     pub non_ip: Option<Allowance>,
     /// The limits, in the order in which they were written; at most 64.
     pub limits: Vec<Limit>,
+    /// The properties of requests, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, Attribute>,
+    /// The limits on requests, in the order in which they were written; at most [`Policy::MOST_ON_REQUESTS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_requests: Vec<RequestLimit>,
 }
 
 impl Policy {
     /// The largest number of prefixes in a policy: of its sets, tenants, lists and overrides together.
     pub const MOST_PREFIXES: usize = 1 << 20;
+    /// The largest number of limits on requests.
+    pub const MOST_ON_REQUESTS: usize = 256;
 
-    /// The number of prefixes in all sets, tenants, lists and overrides.
+    /// The number of prefixes in all sets, tenants, lists and overrides. Each override counts as one.
     pub fn number_of_prefixes(&self) -> usize {
         let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
         let lists = self.allow.len() + self.deny.len() + self.penalties.len();
-        sets + lists + self.limits.iter().map(|limit| limit.overrides.len()).sum::<usize>()
+        let packets = self.limits.iter().map(|limit| limit.overrides.len());
+        let requests = self.on_requests.iter().map(|limit| limit.overrides.len());
+        sets + lists + packets.chain(requests).sum::<usize>()
     }
 }
 

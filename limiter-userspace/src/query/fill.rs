@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use limiter_common::algorithm::{gcra::Gcra, kind::Kind, meter::Meter, window::Window};
+use limiter_common::{
+    algorithm::{gcra::Gcra, kind::Kind, meter::Meter, sliding_log::SlidingLog, window::Window},
+    base::{slots::Slots, word::Word},
+};
 
 use super::state::State;
 
@@ -45,14 +48,36 @@ impl Fill {
     /// The fill of a state of one word at `now`, in nanoseconds, for packets of `cost`. `None` for
     /// other kinds of state.
     pub(super) fn of(state: &State, now: u64, cost: u64) -> Option<Self> {
-        let word = state.word(now);
-        match state.meter.kind() {
+        Self::of_word(&state.meter, state.word(now), now, cost)
+    }
+
+    /// The fill of a state of this word, which is not lost; as [`of`](Self::of).
+    pub(crate) fn of_word(meter: &Meter, word: u64, now: u64, cost: u64) -> Option<Self> {
+        match meter.kind() {
             // There is nothing that could be used of it.
-            Kind::Bucket if state.meter.gcra == Gcra::CLOSED => None,
-            Kind::Bucket => Some(bucket(&state.meter.gcra, word, now, cost)),
-            Kind::Fixed | Kind::Sliding => Some(window(&state.meter, word, now, cost)),
+            Kind::Bucket if meter.gcra == Gcra::CLOSED => None,
+            Kind::Bucket => Some(bucket(&meter.gcra, word, now, cost)),
+            Kind::Fixed | Kind::Sliding => Some(window(meter, word, now, cost)),
             Kind::SlidingLog | Kind::Concurrent => None,
         }
+    }
+
+    /// The fill of a log at `now`, in nanoseconds.
+    pub(crate) fn of_log(
+        log: SlidingLog,
+        control: &impl Word,
+        slots: &impl Slots,
+        now: u64,
+    ) -> Self {
+        let (wait, rest) = (log.wait(control, slots, now), log.rest(control, slots, now));
+        Self::of_count(log.limit, log.fill(control, slots, now), wait, rest)
+    }
+
+    /// The fill of a limit that counts what lasts: events, or connections. `wait` and `rest` are in nanoseconds,
+    /// [`u64::MAX`] for a wait without end.
+    pub(super) fn of_count(most: u64, used: u64, wait: u64, rest: u64) -> Self {
+        let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
+        Self { most, used: used.min(most), next, full: Duration::from_nanos(rest) }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod frame;
 mod keys;
 pub mod limit;
 pub mod lists;
+pub mod request;
 pub mod sample;
 pub mod source;
 mod spread;

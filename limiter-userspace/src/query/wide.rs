@@ -1,8 +1,6 @@
 //! Wide states (logs and lists of open connections), as a packet would find them. No state is ever
 //! written.
 
-use std::time::Duration;
-
 use limiter_common::{
     abi::state::WideState,
     algorithm::{
@@ -68,21 +66,16 @@ impl Copy {
 
     /// How much of the limit with this meter is used.
     pub(super) fn fill(&self, meter: &Meter, now: u64) -> Fill {
-        let control = Control(self.control);
-        let (most, used, wait, rest) = match WideKind::of(meter.kind) {
+        match WideKind::of(meter.kind) {
             WideKind::SlidingLog => {
-                let log = meter.sliding_log();
-                let (wait, rest) = (log.wait(&control, self, now), log.rest(&control, self, now));
-                (log.limit, log.fill(&control, self, now), wait, rest)
+                Fill::of_log(meter.sliding_log(), &Control(self.control), self, now)
             }
             WideKind::Concurrent => {
                 let leases = meter.concurrent();
                 let (wait, rest) = (leases.wait(self, now), leases.rest(self, now));
-                (leases.limit, leases.fill(self, now), wait, rest)
+                Fill::of_count(leases.limit, leases.fill(self, now), wait, rest)
             }
-        };
-        let next = (wait != u64::MAX).then(|| Duration::from_nanos(wait));
-        Fill { most, used: used.min(most), next, full: Duration::from_nanos(rest) }
+        }
     }
 }
 

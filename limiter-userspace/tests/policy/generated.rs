@@ -16,10 +16,12 @@ use limiter_userspace::policy::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
 
+use crate::requests;
+
 const LONGEST: u64 = 366 * 24 * 3600 * 1_000_000_000;
 /// Disjoint prefixes, of which each list takes some of its own.
 const SETS: [&str; 4] = ["office", "cdn", "null", "-1"];
-const TENANTS: [&str; 3] = ["acme", "123", "true"];
+pub(crate) const TENANTS: [&str; 3] = ["acme", "123", "true"];
 
 fn prefix(group: u8, index: u8) -> IpNet {
     match index % 2 {
@@ -28,7 +30,7 @@ fn prefix(group: u8, index: u8) -> IpNet {
     }
 }
 
-fn prefixes(group: u8) -> impl Strategy<Value = Vec<IpNet>> {
+pub(crate) fn prefixes(group: u8) -> impl Strategy<Value = Vec<IpNet>> {
     subsequence((0..8).collect::<Vec<u8>>(), 0..8).prop_map(move |indices| {
         let mut prefixes: Vec<_> = indices.into_iter().map(|index| prefix(group, index)).collect();
         prefixes.sort();
@@ -102,7 +104,7 @@ fn good(allowance: &Allowance) -> bool {
     }
 }
 
-fn checked(algorithm: u8) -> impl Strategy<Value = Allowance> {
+pub(crate) fn checked(algorithm: u8) -> impl Strategy<Value = Allowance> {
     allowance(algorithm).prop_filter("what can be kept", good)
 }
 
@@ -140,7 +142,7 @@ fn source_key() -> impl Strategy<Value = Key> {
     })
 }
 
-fn whoms() -> impl Strategy<Value = Vec<Whom>> {
+pub(crate) fn whoms() -> impl Strategy<Value = Vec<Whom>> {
     let sets = subsequence(SETS.to_vec(), 0..3);
     (sets, prefixes(90)).prop_map(|(sets, prefixes)| {
         let sets = sets.into_iter().map(|name| Whom::Set(name.to_owned()));
@@ -149,7 +151,7 @@ fn whoms() -> impl Strategy<Value = Vec<Whom>> {
 }
 
 /// Prefixes around all of the groups from 8 to 15 and from 64 to 95.
-fn some() -> [IpNet; 4] {
+pub(crate) fn some() -> [IpNet; 4] {
     let v6 = |group, length| IpNet::new([0xfd00, group, 0, 0, 0, 0, 0, 0].into(), length);
     let v4 = |group, length| IpNet::new([10, group, 0, 0].into(), length);
     [v4(8, 13), v4(64, 11), v6(8, 29), v6(64, 27)].map(Result::unwrap)
@@ -358,8 +360,12 @@ fn policy() -> impl Strategy<Value = Policy> {
     let head = (any::<bool>(), 24..=32_u8, 48..=128_u8);
     let lists = (listed(21), listed(22), listed(23), around());
     let limits = (0..4_u16).prop_flat_map(|number| (0..number).map(limit).collect::<Vec<_>>());
+    let on_requests =
+        (0..3_u16).prop_flat_map(|number| (0..number).map(requests::limit).collect::<Vec<_>>());
+    let limits = (limits, requests::attributes(), on_requests);
     let parts = (head, sets, tenants, lists, (control(), option::of(checked(0))), limits);
     parts.prop_map(|(head, sets, tenants, lists, (control, non_ip), limits)| {
+        let (limits, attributes, on_requests) = limits;
         let (monitor, ipv4, ipv6) = head;
         let sets = SETS.map(str::to_owned).into_iter().zip([sets.0, sets.1, sets.2, sets.3]);
         let tenants = TENANTS.map(str::to_owned).into_iter().zip([tenants.0, tenants.1, tenants.2]);
@@ -381,6 +387,8 @@ fn policy() -> impl Strategy<Value = Policy> {
             control,
             non_ip,
             limits,
+            attributes,
+            on_requests,
         }
     })
 }

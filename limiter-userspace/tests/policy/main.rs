@@ -8,6 +8,7 @@ mod fixtures;
 mod generated;
 mod hostile;
 mod meaning;
+mod requests;
 
 use proptest::prelude::ProptestConfig;
 

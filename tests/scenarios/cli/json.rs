@@ -277,6 +277,7 @@ fn every_answer_is_an_object_that_names_its_shape() {
         ("policy confirm", "confirm"),
         ("limit del web --all", "limit"),
         ("policy explain 192.0.2.1", "explanation"),
+        ("policy explain --request GET /", "request"),
         ("policy save -", "save"),
         ("policy save FILE --systemd", "unit"),
         ("policy save FILE", "save"),

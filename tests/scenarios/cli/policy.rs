@@ -1,5 +1,7 @@
 //! Whole policies: check, diff, apply, show and save.
 
+mod requests;
+
 use std::{
     fs,
     os::unix::{

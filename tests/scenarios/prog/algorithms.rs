@@ -1,7 +1,7 @@
 //! Compares each algorithm with an exact model: every verdict of the program has to be that of the model, for
 //! any key and any count.
 
-mod any;
+pub(super) mod any;
 mod connections;
 mod two_cpus;
 

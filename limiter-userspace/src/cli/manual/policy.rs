@@ -128,7 +128,11 @@ fn keys(roff: &mut Roff, path: &str, part: &Value, told: &mut BTreeSet<String>) 
         keys(roff, &format!("{path}[]"), &part["items"], told);
     }
     for one in part["anyOf"].as_array().into_iter().flatten() {
-        keys(roff, path, one, told);
+        let path = match one["title"].as_str() {
+            Some(title) => format!("{path} ({title})"),
+            None => path.to_owned(),
+        };
+        keys(roff, &path, one, told);
     }
 }
 
@@ -170,7 +174,7 @@ mod tests {
         assert_eq!(limits.len(), 2);
         let told = ALGORITHMS.map(|(name, _)| Value::from(name));
         assert_eq!(
-            schema()["properties"]["limits"]["items"]["properties"]["algorithm"]["enum"],
+            schema()["properties"]["limits"]["items"]["anyOf"][0]["properties"]["algorithm"]["enum"],
             Value::from(told.to_vec())
         );
     }

@@ -45,7 +45,7 @@ pub(super) enum PolicyCommand {
     Revert,
     /// Print the policy in force as a document
     Show,
-    /// Show which entries of the policy decide about packets of a source, in order, and their state
+    /// Show which entries of the policy decide about packets of a source, or about a request, in order, and their state
     Explain(Explain),
     /// Print an example policy, one of the presets of `limiter attach --preset`, or list them
     Example(Example),

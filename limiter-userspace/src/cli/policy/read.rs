@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
+    bridge::decide,
     cli::{
         maps,
         preset::Preset,
@@ -52,7 +53,6 @@ impl Check {
             })?;
         let file = name(&self.file);
         if output.is_json() {
-            let (limits, prefixes) = (policy.limits.len(), policy.number_of_prefixes());
             let warnings = faults::entries(warnings.list());
             let caveats: Vec<_> = caveats(&policy)
                 .iter()
@@ -64,8 +64,9 @@ impl Check {
                 "limiter.check/1",
                 &json!({
                     "file": file,
-                    "limits": limits,
-                    "prefixes": prefixes,
+                    "limits": policy.limits.len(),
+                    "limits_on_requests": policy.on_requests.len(),
+                    "prefixes": policy.number_of_prefixes(),
                     "warnings": warnings,
                     "caveats": caveats,
                 }),
@@ -103,6 +104,7 @@ impl Document {
     /// Reads a document, see [`reading::read_with_files`].
     pub(in crate::cli) fn read(path: &Path) -> Result<Self> {
         let (policy, warnings, files) = reading::read_with_files(path, unix(), &mut |_| {})?;
+        can_be_asked(path, &policy)?;
         Ok(Self { file: name(path), policy, warnings, files })
     }
 
@@ -126,7 +128,15 @@ impl Document {
 
 /// Reads the policy in a document, see [`reading::read`].
 fn read(path: &Path) -> Result<(Policy, Warnings)> {
-    reading::read(path, unix(), &mut |_| {})
+    let (policy, warnings) = reading::read(path, unix(), &mut |_| {})?;
+    can_be_asked(path, &policy)?;
+    Ok((policy, warnings))
+}
+
+/// Checks that the bridge could decide by the policy of a document too.
+fn can_be_asked(path: &Path, policy: &Policy) -> Result<()> {
+    decide::check(policy)
+        .map_err(|error| Error::Impossible { file: name(path), error: Box::new(error) })
 }
 
 /// A caveat on one line. Of many limits, only the first ones are named.
@@ -147,7 +157,12 @@ pub(super) fn summary(policy: &Policy) -> String {
         format!("{} {}", grouped(count as u64), if count == 1 { one } else { more })
     };
     let limits = counted(policy.limits.len(), "limit", "limits");
-    format!("{limits}, {}", counted(policy.number_of_prefixes(), "prefix", "prefixes"))
+    let on_requests = match policy.on_requests.len() {
+        0 => String::new(),
+        some => format!(", {}", counted(some, "limit on requests", "limits on requests")),
+    };
+    let prefixes = counted(policy.number_of_prefixes(), "prefix", "prefixes");
+    format!("{limits}{on_requests}, {prefixes}")
 }
 
 #[cfg(test)]
@@ -175,6 +190,8 @@ mod tests {
         assert_eq!(summary(&policy("version: 1")), "0 limits, 0 prefixes");
         let one = "version: 1\nlimits: [{name: a, key: source, overrides: [{src: 203.0.113.9, rate: 1/s}]}]";
         assert_eq!(summary(&policy(one)), "1 limit, 1 prefix");
+        let requests = "version: 1\nlimits: [{name: a, on: requests, key: source, rate: 1/s}]";
+        assert_eq!(summary(&policy(requests)), "0 limits, 1 limit on requests, 0 prefixes");
         let many: Vec<String> = (0..=255).map(|last| format!("203.0.113.{last}")).collect();
         let many = format!(
             "version: 1\nsets: {{a: {{cidrs: [{0}]}}}}\ntenants: {{b: {{cidrs: [{0}]}}}}\n\

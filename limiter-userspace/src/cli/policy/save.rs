@@ -78,10 +78,14 @@ impl Save {
         let mut files = |name: &str| read_file(&folder.join(name), SET_BYTES);
         let read = parse(&file, text.as_bytes(), &mut files).map_err(Unsaved)?;
         // What set files have by now counts, as it does when the document is applied.
-        let (limits, prefixes) = (read.limits.len(), read.number_of_prefixes());
+        let (limits, requests) = (read.limits.len(), read.on_requests.len());
+        let prefixes = read.number_of_prefixes();
         if is_printed {
             if output.is_json() {
-                let value = json!({ "document": text, "limits": limits, "prefixes": prefixes });
+                let value = json!({
+                    "document": text, "limits": limits, "limits_on_requests": requests,
+                    "prefixes": prefixes,
+                });
                 return Ok(output.shape("limiter.save/1", &value)?);
             }
             return Ok(write!(output, "{text}")?);
@@ -92,7 +96,8 @@ impl Save {
         let backup = if is_there { None } else { self.write(&text, before.as_ref(), lost)? };
         if output.is_json() {
             let value = json!({
-                "file": file, "limits": limits, "prefixes": prefixes,
+                "file": file, "limits": limits, "limits_on_requests": requests,
+                "prefixes": prefixes,
                 "backup": backup.as_deref().map(name), "unchanged": is_there,
             });
             return Ok(output.shape("limiter.save/1", &value)?);

@@ -155,7 +155,15 @@ pub(super) fn check_room(bytes: usize, room: usize, entries: usize) -> Result<()
 fn unreadable(error: &serde_json::Error) -> PolicyError {
     // Its text may repeat any part of the document.
     const LONGEST: usize = 200;
-    PolicyError::Document { cause: printable(&error.to_string(), LONGEST) }
+    let mut cause = printable(&error.to_string(), LONGEST);
+    // What is escaped is longer than it was.
+    if let Some((end, _)) =
+        cause.char_indices().nth(LONGEST).filter(|(end, _)| cause[*end..] != *"…")
+    {
+        cause.truncate(end);
+        cause.push('…');
+    }
+    PolicyError::Document { cause }
 }
 
 #[cfg(test)]

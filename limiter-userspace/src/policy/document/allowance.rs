@@ -10,9 +10,10 @@ use super::{
     source::Place,
     terms::{KEYS, Terms, at_once, idle_time, keys_of, largest_burst},
     tree::{Node, Value},
+    unit::Unit,
 };
 use crate::policy::{
-    model::{Allowance, Count},
+    model::Allowance,
     units::{Burst, time::LONGEST},
 };
 
@@ -29,10 +30,10 @@ pub(super) fn is_given(fields: &Fields<'_, '_>) -> bool {
 }
 
 /// The burst as it was written in a mapping, or in its only layer.
-pub(super) fn written_burst(fields: &Fields<'_, '_>, count: &Count) -> Option<Burst> {
+pub(super) fn written_burst(fields: &Fields<'_, '_>, unit: Unit<'_>) -> Option<Burst> {
     const BURSTS: [&str; 3] = ["burst", "depth", "tolerance"];
     let text = |node: &Node<'_>| match &node.value {
-        Value::Text(text) => count.parse_burst(text).ok(),
+        Value::Text(text) => unit.parse_burst(text).ok(),
         _ => None,
     };
     let own = BURSTS.iter().find_map(|key| fields.get(key));
@@ -82,15 +83,14 @@ impl Terms<'_> {
     ) -> Option<&'n Node<'t>> {
         let node = fields.get(key);
         if node.is_none() {
-            let example = match (key, self.count) {
-                ("rate", Count::Bytes) => "rate: 2Mbit/s",
-                ("rate", _) => "rate: 10k pps",
-                ("window", _) => "window: 1min",
-                ("limit", Count::Bytes) => "limit: 64kB",
-                _ => "limit: 50",
+            let example = match key {
+                "rate" => self.unit.example(),
+                "window" => "1min",
+                _ if self.unit.is_bytes() => "64kB",
+                _ => "50",
             };
             let message = format!("{} needs `{key}`", self.algorithm_name());
-            findings.add(fields.at, message, format!("write it, such as `{example}`"));
+            findings.add(fields.at, message, format!("write it, such as `{key}: {example}`"));
         }
         node
     }
@@ -231,7 +231,7 @@ impl Terms<'_> {
         Some(Allowance::Concurrent { limit: limit?, idle: idle? })
     }
 
-    /// Whether the allowance admits a packet of each kind; a fault if not.
+    /// Whether the allowance admits the dearest packet or request; a fault if not.
     fn check_room(
         self,
         allowance: &Allowance,
@@ -251,9 +251,11 @@ impl Terms<'_> {
         }
         let key = keys_of(self.algorithm).iter().rev().find(|key| fields.get(key).is_some());
         let at = key.and_then(|key| fields.get(key)).map_or(fields.at, |node| node.at);
-        let message = match self.count {
-            Count::Bytes => format!("no packet fits into {room} bytes"),
-            _ => format!("a packet that costs {dearest} never passes where {room} are admitted"),
+        let message = if self.unit.is_bytes() {
+            format!("no packet fits into {room} bytes")
+        } else {
+            let event = self.unit.event();
+            format!("a {event} that costs {dearest} never passes where {room} are admitted")
         };
         findings.add(at, message, format!("give at least {dearest}"));
         false

@@ -10,13 +10,15 @@ use ipnet::IpNet;
 use super::{
     control::{budget_text, control_entries},
     names::{GLOBAL_MODES, word_for},
+    request::write::{admitted_by, attribute_text, override_conditions, request_entries},
+    shape::LIMITS,
     terms::Terms,
     text::{Written, listed_text, scalar, service_text},
     write_limit::{limit_entries, override_text, written_algorithm},
 };
 use crate::{
     output::number::grouped,
-    policy::model::{Limit, Listed, OverrideWhom, Policy},
+    policy::model::{Limit, Listed, OverrideWhom, Policy, RequestLimit},
 };
 
 /// The most changes of a list that are printed one by one; the others are only counted.
@@ -72,7 +74,13 @@ pub fn diff(old: &Policy, new: &Policy) -> Vec<Change> {
     changes.pairs("control", &control(old), &control(new));
     let non_ip = |policy: &Policy| policy.non_ip.as_ref().map_or("off".to_owned(), budget_text);
     changes.value("non_ip", &non_ip(old), &non_ip(new));
-    changes.limits(old, new);
+    let attributes = |policy: &Policy| {
+        let all = policy.attributes.iter();
+        all.map(|(name, one)| (scalar(name), attribute_text(one))).collect::<Vec<_>>()
+    };
+    changes.pairs("attributes", &attributes(old), &attributes(new));
+    changes.limits("", &Shown::on_packets(old), &Shown::on_packets(new));
+    changes.limits(" on requests", &Shown::on_requests(old), &Shown::on_requests(new));
     changes.0
 }
 
@@ -162,45 +170,100 @@ impl Changes {
         }
     }
 
-    fn limits(&mut self, old: &Policy, new: &Policy) {
-        let find = |policy: &Policy, name: &str| -> Option<Limit> {
-            policy.limits.iter().find(|limit| limit.name == name).cloned()
-        };
-        for limit in old.limits.iter().filter(|limit| find(new, &limit.name).is_none()) {
+    /// Compares the limits of one kind. `on` tells the kind in the change of their order.
+    fn limits(&mut self, on: &str, old: &[Shown], new: &[Shown]) {
+        let find = |limits: &'_ [Shown], name: &str| limits.iter().position(|it| it.name == name);
+        for limit in old.iter().filter(|limit| find(new, &limit.name).is_none()) {
             self.push('-', format!("limits.{}", limit.name), "");
         }
-        for limit in &new.limits {
+        for limit in new {
             let path = format!("limits.{}", limit.name);
-            let Some(before) = find(old, &limit.name) else {
-                self.push('+', path.clone(), summary(limit, new));
+            let Some(before) = find(old, &limit.name).and_then(|place| old.get(place)) else {
+                self.push('+', path, limit.summary());
                 continue;
             };
-            let [was, is] = [(&before, old), (limit, new)].map(|(limit, policy)| {
-                let entries = limit_entries(limit, policy.key_prefix, |_| false).into_iter();
-                let entries = entries.filter(|(key, _)| *key != "overrides");
-                entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect::<Vec<_>>()
-            });
-            self.pairs(&path, &was, &is);
-            let [was, is] = [&before, limit].map(overrides);
-            self.pairs(&format!("{path}.overrides"), &was, &is);
+            self.pairs(&path, &before.entries, &limit.entries);
+            let path = format!("{path}.overrides");
+            self.pairs(&path, &before.overrides, &limit.overrides);
+            if limit.first_override_counts {
+                self.order(&path, "", [&before.overrides, &limit.overrides].map(|all| names(all)));
+            }
         }
-        let order = |policy: &Policy, other: &Policy| {
-            let names = policy.limits.iter().map(|limit| limit.name.clone());
-            names.filter(|name| find(other, name).is_some()).collect::<Vec<_>>()
-        };
-        let (was, is) = (order(old, new), order(new, old));
+        let names = |limits: &[Shown]| limits.iter().map(|it| it.name.clone()).collect();
+        self.order("limits", on, [names(old), names(new)]);
+    }
+
+    /// Tells of another order of the names that are in both lists.
+    fn order(&mut self, path: &str, on: &str, [old, new]: [Vec<String>; 2]) {
+        let [before, after] = [&old, &new].map(|names| names.iter().collect::<BTreeSet<_>>());
+        let was: Vec<_> = old.iter().filter(|name| after.contains(name)).collect();
+        let is: Vec<_> = new.iter().filter(|name| before.contains(name)).collect();
         if was != is {
-            self.push('~', "limits", format!("the order is now {}", is.join(", ")));
+            let first: Vec<_> = is.iter().take(LIMITS).map(|name| name.as_str()).collect();
+            let more = match is.len().saturating_sub(LIMITS) {
+                0 => String::new(),
+                more => format!(" and {} more", grouped(more as u64)),
+            };
+            self.push('~', path, format!("the order{on} is now {}{more}", first.join(", ")));
         }
     }
 }
 
-/// A limit on one line, without its name and overrides.
-fn summary(limit: &Limit, policy: &Policy) -> String {
-    let entries = limit_entries(limit, policy.key_prefix, |_| false).into_iter();
-    let entries = entries.filter(|(key, _)| !["name", "overrides"].contains(key));
-    let entries: Vec<_> = entries.map(|(key, value)| format!("{key}: {}", flat(&value))).collect();
-    entries.join(", ")
+/// A limit as it is written.
+struct Shown {
+    name: String,
+    /// Its keys and values, without the overrides.
+    entries: Vec<(String, String)>,
+    /// The conditions of each override, and what it admits.
+    overrides: Vec<(String, String)>,
+    /// Whether the first override that fits counts, so that their order matters.
+    first_override_counts: bool,
+}
+
+impl Shown {
+    fn new(name: &str, entries: Vec<(&'static str, Written)>) -> Self {
+        let entries = entries.into_iter().filter(|(key, _)| *key != "overrides");
+        let entries = entries.map(|(key, value)| (key.to_owned(), flat(&value))).collect();
+        let overrides = Vec::new();
+        Self { name: name.to_owned(), entries, overrides, first_override_counts: false }
+    }
+
+    fn on_packets(policy: &Policy) -> Vec<Self> {
+        let of = |limit: &Limit| {
+            let entries = limit_entries(limit, policy.key_prefix, |_| false);
+            Self { overrides: overrides(limit), ..Self::new(&limit.name, entries) }
+        };
+        policy.limits.iter().map(of).collect()
+    }
+
+    fn on_requests(policy: &Policy) -> Vec<Self> {
+        let of = |limit: &RequestLimit| {
+            let joined = |pairs: Vec<String>| pairs.join(", ");
+            let overrides = limit.overrides.iter().map(|one| {
+                let admitted = admitted_by(one, limit).into_iter();
+                let admitted = admitted.map(|(key, value)| format!("{key}: {value}"));
+                (override_conditions(one), joined(admitted.collect()))
+            });
+            let entries = request_entries(limit, policy.key_prefix);
+            Self {
+                overrides: overrides.collect(),
+                first_override_counts: true,
+                ..Self::new(&limit.name, entries)
+            }
+        };
+        policy.on_requests.iter().map(of).collect()
+    }
+
+    /// The limit on one line, without its name and overrides.
+    fn summary(&self) -> String {
+        let entries = self.entries.iter().filter(|(key, _)| key != "name");
+        let entries: Vec<_> = entries.map(|(key, value)| format!("{key}: {value}")).collect();
+        entries.join(", ")
+    }
+}
+
+fn names(pairs: &[(String, String)]) -> Vec<String> {
+    pairs.iter().map(|(name, _)| name.clone()).collect()
 }
 
 fn overrides(limit: &Limit) -> Vec<(String, String)> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     fault::Findings,
     scalar::{expected, suggest},
-    shape::{KeyOf, Shape},
+    shape::{self, KeyOf, Shape},
     source::{Place, ticked},
     tree::{Node, Value, Word},
 };
@@ -49,6 +49,16 @@ impl<'n, 't> Fields<'n, 't> {
         shape: &'static Shape,
         findings: &mut Findings<'_>,
     ) -> Option<Self> {
+        Self::read_with(node, shape, &[], findings).map(|(fields, _)| fields)
+    }
+
+    /// Like [`read`](Self::read), for a mapping that may have keys of `names` too. Returns those with their values.
+    pub(super) fn read_with(
+        node: &'n Node<'t>,
+        shape: &'static Shape,
+        names: &[&str],
+        findings: &mut Findings<'_>,
+    ) -> Option<(Self, Vec<(&'n Word<'t>, &'n Node<'t>)>)> {
         let Value::Map(pairs) = &node.value else {
             expected(node, &format!("{}, a mapping,", shape.what), findings);
             return None;
@@ -56,9 +66,16 @@ impl<'n, 't> Fields<'n, 't> {
         let at = pairs.first().map_or(node.at, |(key, _)| key.at);
         let mut values = HashMap::with_capacity(pairs.len().min(shape.keys.len()));
         let mut meant = BTreeSet::new();
+        let mut named: Vec<(&Word<'t>, &Node<'t>)> = Vec::new();
         for (word, node) in pairs {
             let Some(key) = shape.keys.iter().find(|key| key.name == word.text) else {
-                meant.extend(unknown(word, shape, findings));
+                if !names.contains(&&*word.text) {
+                    meant.extend(unknown(word, shape, names, findings));
+                } else if let Some((first, _)) = named.iter().find(|it| it.0.text == word.text) {
+                    twice(word, first.at, findings);
+                } else {
+                    named.push((word, node));
+                }
                 continue;
             };
             if let Some((first, _)) = values.insert(key.name, (word.at, node)) {
@@ -71,7 +88,7 @@ impl<'n, 't> Fields<'n, 't> {
                 missing(key, shape, at, findings);
             }
         }
-        Some(Self { at, values, meant })
+        Some((Self { at, values, meant }, named))
     }
 
     /// Reports a key that is missing and needed for what other keys say, unless a misspelt one was reported.
@@ -108,12 +125,17 @@ pub(super) fn named<'n, 't>(
     for (word, node) in pairs {
         if let Some(&first) = seen.get(&*word.text) {
             twice(word, first, findings);
-        } else if super::scalar::is_name(&word.text, &format!("a {what}"), word.at, findings) {
+        } else if super::scalar::is_name(&word.text, &with_article(what), word.at, findings) {
             found.push((word, node));
         }
         seen.entry(&word.text).or_insert(word.at);
     }
     found
+}
+
+fn with_article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
 }
 
 /// The values of a list; a fault for anything else.
@@ -127,12 +149,22 @@ pub(super) fn list<'n, 't>(node: &'n Node<'t>, findings: &mut Findings<'_>) -> &
     }
 }
 
-/// Reports an unknown key; returns the key that was probably meant.
-fn unknown(word: &Word<'_>, shape: &Shape, findings: &mut Findings<'_>) -> Option<&'static str> {
-    let known = || shape.keys.iter().map(|key| key.name);
+/// Reports an unknown key; returns the key of the shape that was probably meant. `names` are the other keys that there may be.
+fn unknown(
+    word: &Word<'_>,
+    shape: &'static Shape,
+    names: &[&str],
+    findings: &mut Findings<'_>,
+) -> Option<&'static str> {
+    if let Some((kind, remedy)) = shape::of_other_kind(shape, &word.text) {
+        findings.add(word.at, format!("{} is of {kind}", ticked(&word.text)), remedy);
+        return None;
+    }
+    let keys = || shape.keys.iter().map(|key| key.name);
+    let known = || shape.keys.iter().map(|key| key.name).chain(names.iter().copied());
     let foreign = FOREIGN
         .into_iter()
-        .find(|&(foreign, ours)| foreign == word.text && known().any(|name| name == ours));
+        .find(|&(foreign, ours)| foreign == word.text && keys().any(|name| name == ours));
     let meant = match foreign {
         Some((_, ours)) => Some(ours),
         None if findings.is_full() => None,
@@ -143,7 +175,7 @@ fn unknown(word: &Word<'_>, shape: &Shape, findings: &mut Findings<'_>) -> Optio
         None => suggest(&word.text, known(), "keys", findings),
     };
     findings.add(word.at, format!("{} has no key {}", shape.what, ticked(&word.text)), remedy);
-    meant
+    keys().find(|key| meant.is_some_and(|meant| meant == *key))
 }
 
 fn missing(key: &KeyOf, shape: &Shape, at: Place, findings: &mut Findings<'_>) {

@@ -5,12 +5,13 @@ use ipnet::IpNet;
 use super::{
     fault::Findings,
     fields::Fields,
+    request::values::field,
     scalar::{self, number, suggest},
     shape,
     source::{Place, ticked},
     tree::{Node, Value},
 };
-use crate::policy::model::{Key, KeyPart, KeyPrefix};
+use crate::policy::model::{Key, KeyPart, KeyPrefix, Policy};
 
 /// The parts with a fixed name; `source/N` is parsed by itself.
 static PARTS: [(&str, KeyPart); 6] = [
@@ -22,11 +23,12 @@ static PARTS: [(&str, KeyPart); 6] = [
     ("interface", KeyPart::Interface),
 ];
 
-/// The word for a key without parts: one state for all packets.
-const ALL: &str = "all";
+/// The word for a key without parts: one state for all packets or requests.
+pub(super) const ALL: &str = "all";
 
-/// Reads a key. `lengths` are the prefix lengths of a source.
-pub(super) fn key(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Option<Key> {
+/// Reads a key of a limit on packets.
+pub(super) fn key(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<Key> {
+    let lengths = policy.key_prefix;
     let nodes = scalar::up_to(scalar::ENTRIES, node, findings);
     if nodes.is_empty() {
         findings.add(node.at, "the key has no parts", "for one state for all packets, write `all`");
@@ -35,7 +37,7 @@ pub(super) fn key(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'
     let mut key = Key::default();
     let before = findings.total();
     for node in nodes {
-        let Some(part) = part(node, lengths, findings) else {
+        let Some(part) = part(node, policy, findings) else {
             if nodes.len() > 1 && matches!(&node.value, Value::Text(text) if text == ALL) {
                 findings.add(node.at, "`all` joins with nothing", "remove it, or all the others");
             }
@@ -54,10 +56,10 @@ pub(super) fn key(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'
     (findings.total() == before).then_some(key)
 }
 
-fn part(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Option<KeyPart> {
+fn part(node: &Node<'_>, policy: &Policy, findings: &mut Findings<'_>) -> Option<KeyPart> {
+    let lengths = policy.key_prefix;
     if let Value::Map(_) = node.value {
-        let fields = Fields::read(node, &shape::KEY_SOURCE, findings)?;
-        let KeyPrefix { ipv4, ipv6 } = prefix_lengths(fields.get("source")?, lengths, findings)?;
+        let KeyPrefix { ipv4, ipv6 } = own_lengths(node, lengths, findings)?;
         return Some(KeyPart::SourcePrefix { ipv4, ipv6 });
     }
     let text = scalar::text(node, findings)?;
@@ -67,18 +69,14 @@ fn part(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Opt
     if let Some(part) = super::names::meaning(text, &PARTS) {
         return Some(part);
     }
-    let length = text.split_once('/').filter(|&(name, _)| name == "source");
-    match length.map(|(_, length)| number(length)) {
-        Some(Some(length @ 0..=32)) => {
-            return Some(KeyPart::SourcePrefix { ipv4: length as u8, ipv6: lengths.ipv6 });
+    match source_prefix(text, lengths) {
+        Some(Some(KeyPrefix { ipv4, ipv6 })) => {
+            return Some(KeyPart::SourcePrefix { ipv4, ipv6 });
         }
-        Some(Some(length @ 33..=128)) => {
-            return Some(KeyPart::SourcePrefix { ipv4: 32, ipv6: length as u8 });
-        }
-        Some(_) => {
-            let message = format!("{} has no prefix length", ticked(text));
-            let remedy = "write `source/24` for IPv4 or `source/48` for IPv6; at most 128";
-            findings.add(node.at, message, remedy);
+        Some(None) => no_length(text, node.at, findings),
+        None if field(text, policy).is_some() => {
+            let message = format!("{} is of requests", ticked(text));
+            findings.add(node.at, message, "remove it, or write `on: requests` in the limit");
         }
         None => {
             let known = PARTS.iter().map(|&(name, _)| name).chain([ALL]);
@@ -94,6 +92,34 @@ fn part(node: &Node<'_>, lengths: KeyPrefix, findings: &mut Findings<'_>) -> Opt
         }
     }
     None
+}
+
+/// Reads a part `{source: {ipv4: ..., ipv6: ...}}` of a key.
+pub(super) fn own_lengths(
+    node: &Node<'_>,
+    lengths: KeyPrefix,
+    findings: &mut Findings<'_>,
+) -> Option<KeyPrefix> {
+    let fields = Fields::read(node, &shape::KEY_SOURCE, findings)?;
+    prefix_lengths(fields.get("source")?, lengths, findings)
+}
+
+/// The prefix lengths of a part `source/N` of a key: `None` for other text, `Some(None)` if N is no length.
+#[expect(clippy::option_option, reason = "the outer says whether it is such a part")]
+pub(super) fn source_prefix(text: &str, lengths: KeyPrefix) -> Option<Option<KeyPrefix>> {
+    let (_, length) = text.split_once('/').filter(|&(name, _)| name == "source")?;
+    Some(match number(length) {
+        Some(length @ 0..=32) => Some(KeyPrefix { ipv4: length as u8, ipv6: lengths.ipv6 }),
+        Some(length @ 33..=128) => Some(KeyPrefix { ipv4: 32, ipv6: length as u8 }),
+        _ => None,
+    })
+}
+
+/// Reports a part `source/N` of a key whose N is no length.
+pub(super) fn no_length(text: &str, at: Place, findings: &mut Findings<'_>) {
+    let message = format!("{} has no prefix length", ticked(text));
+    let remedy = "write `source/24` for IPv4 or `source/48` for IPv6; at most 128";
+    findings.add(at, message, remedy);
 }
 
 /// Reads prefix lengths from a mapping; those that it lacks are as in `default`.
@@ -160,12 +186,17 @@ pub(super) fn whole(
 /// A part as it is written in a list. A source with lengths of its own may need a mapping.
 pub(super) fn part_name(part: KeyPart, lengths: KeyPrefix) -> String {
     match part {
-        KeyPart::SourcePrefix { ipv4, ipv6 } if ipv6 == lengths.ipv6 => format!("source/{ipv4}"),
-        KeyPart::SourcePrefix { ipv4: 32, ipv6 } if ipv6 > 32 => format!("source/{ipv6}"),
-        KeyPart::SourcePrefix { ipv4, ipv6 } => {
-            format!("{{source: {{ipv4: {ipv4}, ipv6: {ipv6}}}}}")
-        }
+        KeyPart::SourcePrefix { ipv4, ipv6 } => source_name(KeyPrefix { ipv4, ipv6 }, lengths),
         part => super::names::word_for(&part, &PARTS).unwrap_or(ALL).to_owned(),
+    }
+}
+
+/// A source of a key with prefix lengths of its own, as it is written in a list.
+pub(super) fn source_name(own: KeyPrefix, lengths: KeyPrefix) -> String {
+    match own {
+        KeyPrefix { ipv4, ipv6 } if ipv6 == lengths.ipv6 => format!("source/{ipv4}"),
+        KeyPrefix { ipv4: 32, ipv6 } if ipv6 > 32 => format!("source/{ipv6}"),
+        KeyPrefix { ipv4, ipv6 } => format!("{{source: {{ipv4: {ipv4}, ipv6: {ipv6}}}}}"),
     }
 }
 

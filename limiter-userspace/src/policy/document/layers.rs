@@ -4,57 +4,69 @@ use super::{
     allowance::is_given,
     fault::Findings,
     fields::{Fields, list},
-    key::key,
     names::{ALGORITHMS, Algorithm},
-    scalar, shape,
+    scalar,
+    shape::Shape,
     source::Place,
     terms::{KEYS, Terms},
     tree::{Node, Value},
+    unit::Unit,
 };
 use crate::policy::{
-    model::{Allowance, Count, Key, Layer, Policy},
+    model::{Allowance, Count},
     units::parse_duration,
 };
 
 /// The most layers of a limit.
 const LAYERS: usize = 8;
 
+/// An allowance with the key of its own, if it has one.
+pub(super) type Layer<K> = (Allowance, Option<K>);
+
+/// Reads the value of `key`.
+pub(super) type KeyReader<'r, K> = &'r dyn Fn(&Node<'_>, &mut Findings<'_>) -> Option<K>;
+
 /// Whether the algorithm supports what the limit counts; a fault if not.
 pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_>) -> bool {
-    let (message, remedy) = match (terms.algorithm, terms.count) {
-        (Algorithm::Concurrent, Count::Connections) => return true,
+    let (message, remedy) = match (terms.algorithm, terms.unit) {
+        (Algorithm::Concurrent, Unit::Packets(Count::Connections)) => return true,
+        (Algorithm::Concurrent, Unit::Requests { .. }) => (
+            "there is no `concurrent` on requests yet",
+            "take another algorithm, such as token_bucket",
+        ),
         (Algorithm::Concurrent, _) => {
             ("concurrent counts open connections, nothing else", "write `count: connections`")
         }
-        (Algorithm::SlidingLog, Count::Bytes | Count::Weighted(_)) => {
-            ("a sliding_log counts events, each as one", "take sliding_window")
-        }
+        (
+            Algorithm::SlidingLog,
+            Unit::Packets(Count::Bytes | Count::Weighted(_)) | Unit::Requests { dearest: 2.. },
+        ) => ("a sliding_log counts events, each as one", "take sliding_window"),
         _ => return true,
     };
     findings.add(at, message, remedy);
     false
 }
 
-/// Reads the layers of a limit: the entries of `layers`, or one from the limit's own keys.
-pub(super) fn layers(
+/// Reads the layers of a limit: the entries of `layers`, each of a shape, or one from the limit's own keys.
+pub(super) fn layers<K: Clone + PartialEq>(
     fields: &Fields<'_, '_>,
     terms: Terms<'_>,
-    of_limit: Option<&Key>,
-    policy: &Policy,
+    of_limit: Option<&K>,
+    (shape, key): (&'static Shape, KeyReader<'_, K>),
     findings: &mut Findings<'_>,
-) -> Vec<Layer> {
+) -> Vec<Layer<K>> {
     let Some(node) = fields.get("layers") else {
         if !is_given(fields) {
             return Vec::new();
         }
         let allowance = terms.read(fields, findings);
-        return allowance.map(|allowance| Layer { allowance, key: None }).into_iter().collect();
+        return allowance.map(|allowance| (allowance, None)).into_iter().collect();
     };
     if let Some(at) = KEYS.iter().find_map(|key| fields.place(key)) {
         let message = "with `layers`, what is admitted is said there";
         findings.add(at, message, "make it another entry of `layers`");
     }
-    let mut found: Vec<Layer> = Vec::new();
+    let mut found: Vec<Layer<K>> = Vec::new();
     let nodes = list(node, findings);
     if nodes.is_empty() {
         findings.add(node.at, "the list is empty", "give at least one layer, such as {rate: 5/s}");
@@ -63,10 +75,10 @@ pub(super) fn layers(
         let message = format!("there are {} layers, more than {LAYERS}", nodes.len());
         findings.add(first.at, message, "make it several limits");
     }
-    let terms = Terms { shortest: shortest_period(nodes, terms.count), ..terms };
+    let terms = Terms { shortest: shortest_period(nodes, terms.unit), ..terms };
     let mut places = Vec::new();
     for node in nodes.iter().take(LAYERS) {
-        let Some(layer) = layer(node, terms, policy, findings) else { continue };
+        let Some(layer) = layer(node, terms, (shape, key), findings) else { continue };
         if let Some(same) = found.iter().position(|other| *other == layer) {
             let message = format!("this is the same as layer {}", same + 1);
             findings.add(node.at, message, "remove one of the two");
@@ -75,16 +87,16 @@ pub(super) fn layers(
         found.push(layer);
         places.push(node.at);
     }
-    let own = |layer: &Layer| layer.key.clone().or_else(|| of_limit.cloned());
+    let own = |key: &Option<K>| key.clone().or_else(|| of_limit.cloned());
     let parts: Vec<_> =
-        found.iter().zip(places).map(|(it, at)| (it.allowance, own(it), at)).collect();
+        found.iter().zip(places).map(|((it, key), at)| (*it, own(key), at)).collect();
     never_refusing(&parts, findings);
     found
 }
 
 /// Reports layers that never refuse a packet, because another layer with the same key always refuses it too.
-pub(super) fn never_refusing(
-    layers: &[(Allowance, Option<Key>, Place)],
+pub(super) fn never_refusing<K: PartialEq>(
+    layers: &[(Allowance, K, Place)],
     findings: &mut Findings<'_>,
 ) {
     for (index, (allowance, key, at)) in layers.iter().enumerate() {
@@ -105,11 +117,11 @@ pub(super) fn never_refusing(
 }
 
 /// The shortest period of the rates and windows of several layers, in nanoseconds; `None` for fewer than two.
-pub(super) fn shortest_period(nodes: &[Node<'_>], count: &Count) -> Option<u64> {
+pub(super) fn shortest_period(nodes: &[Node<'_>], unit: Unit<'_>) -> Option<u64> {
     let period = |node: &Node<'_>| {
         let Value::Map(pairs) = &node.value else { return None };
         pairs.iter().find_map(|(word, node)| match (&*word.text, &node.value) {
-            ("rate", Value::Text(text)) => count.parse_rate(text).ok().map(|rate| rate.period),
+            ("rate", Value::Text(text)) => unit.parse_rate(text).ok().map(|rate| rate.period),
             ("window", Value::Text(text)) => {
                 let time = parse_duration(text).ok()?;
                 u64::try_from(time.as_nanos()).ok()
@@ -120,15 +132,15 @@ pub(super) fn shortest_period(nodes: &[Node<'_>], count: &Count) -> Option<u64> 
     if nodes.len() < 2 { None } else { nodes.iter().filter_map(period).min() }
 }
 
-fn layer(
+fn layer<K>(
     node: &Node<'_>,
     terms: Terms<'_>,
-    policy: &Policy,
+    (shape, key): (&'static Shape, KeyReader<'_, K>),
     findings: &mut Findings<'_>,
-) -> Option<Layer> {
-    let fields = Fields::read(node, &shape::LAYER, findings)?;
+) -> Option<Layer<K>> {
+    let fields = Fields::read(node, shape, findings)?;
     let key = match fields.get("key") {
-        Some(node) => Some(key(node, policy.key_prefix, findings)?),
+        Some(node) => Some(key(node, findings)?),
         None => None,
     };
     let algorithm = match fields.get("algorithm") {
@@ -139,7 +151,9 @@ fn layer(
     // What does not fit the limit itself was reported there.
     if algorithm != terms.algorithm {
         let at = fields.get("algorithm").map_or(fields.at, |node| node.at);
-        if (algorithm == Algorithm::Concurrent) != (terms.algorithm == Algorithm::Concurrent) {
+        let mixes =
+            (algorithm == Algorithm::Concurrent) != (terms.algorithm == Algorithm::Concurrent);
+        if mixes && matches!(terms.unit, Unit::Packets(_)) {
             let message = "open connections and rates cannot be layers of one limit";
             findings.add(at, message, "make them two limits");
             return None;
@@ -149,5 +163,5 @@ fn layer(
         }
     }
     let allowance = own.read(&fields, findings)?;
-    Some(Layer { allowance, key })
+    Some((allowance, key))
 }

@@ -8,7 +8,9 @@ use super::{
     key::{key, source_lengths},
     layers::{count_fits, layers},
     matching::matching,
-    names::{ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, meaning},
+    names::{
+        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, ON, On, UNPROVEN, meaning,
+    },
     overrides,
     scalar::{self, duration, flag},
     shape,
@@ -18,7 +20,8 @@ use super::{
     tree::{Node, Value},
 };
 use crate::policy::model::{
-    Costs, Count, Given, Key, KeyPart, Limit, Match, Mode, Penalty, Policy, TcpFlags, Unproven,
+    Costs, Count, Given, Key, KeyPart, Layer, Limit, Match, Mode, Penalty, Policy, TcpFlags,
+    Unproven,
 };
 use limiter_common::packet::protocol::TCP;
 
@@ -42,16 +45,33 @@ pub(super) fn limit(
     (policy, passes): (&Policy, &mut Passes<'_>),
     findings: &mut Findings<'_>,
 ) -> Option<Found> {
-    findings.object = Some(match name_of(node) {
-        Some(name) => format!("limit {}", ticked(name)),
-        None => format!("limit {}", index + 1),
-    });
+    findings.object = Some(object(node, index));
     let found = read(node, policy, passes, findings);
     findings.object = None;
     found
 }
 
-/// The name as it was written, to begin the limit's faults with.
+/// A limit in words, to begin its faults with. `index`, from 0, stands for the name if that cannot be read.
+pub(super) fn object(node: &Node<'_>, index: usize) -> String {
+    match name_of(node) {
+        Some(name) => format!("limit {}", ticked(name)),
+        None => format!("limit {}", index + 1),
+    }
+}
+
+/// Whether a limit is on packets or on requests; `None` if that is a fault.
+pub(super) fn on(node: &Node<'_>, index: usize, findings: &mut Findings<'_>) -> Option<On> {
+    let Value::Map(pairs) = &node.value else { return Some(On::Packets) };
+    let Some((_, value)) = pairs.iter().find(|(word, _)| word.text == "on") else {
+        return Some(On::Packets);
+    };
+    findings.object = Some(object(node, index));
+    let on = scalar::word(value, "value of `on`", &ON, findings);
+    findings.object = None;
+    on
+}
+
+/// The name as it was written.
 fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
     let Value::Map(pairs) = &node.value else { return None };
     pairs.iter().find_map(|(word, node)| match &node.value {
@@ -76,7 +96,7 @@ fn read(
         .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
     let drops = mode == Some(Mode::Drop);
     let key = match fields.get("key") {
-        Some(node) => key(node, policy.key_prefix, findings),
+        Some(node) => key(node, policy, findings),
         // What drops everything keeps nothing apart; overrides and a penalty are of sources.
         None if drops => Some(Key { parts: vec![KeyPart::Source] }),
         None => {
@@ -89,9 +109,13 @@ fn read(
     let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
     check_count(terms, &fields, findings);
     if let Some(matching) = &matching {
-        check_counted(terms, matching, &fields, findings);
+        check_counted((terms.algorithm, &count), matching, &fields, findings);
     }
-    let layers = layers(&fields, terms, key.as_ref(), policy, findings);
+    let read_key =
+        |node: &Node<'_>, findings: &mut Findings<'_>| super::key::key(node, policy, findings);
+    let layers = layers(&fields, terms, key.as_ref(), (&shape::LAYER, &read_key), findings);
+    let layers: Vec<_> =
+        layers.into_iter().map(|(allowance, key)| Layer { allowance, key }).collect();
     // The other keys depend on what is counted and on the algorithm.
     let first = layers
         .first()
@@ -126,7 +150,7 @@ fn read(
         precise,
         given: Given::default(),
     };
-    limit.given.set(None, written_burst(&fields, &count));
+    limit.given.set(None, written_burst(&fields, terms.unit));
     let mut places = Vec::new();
     if let Some(node) = fields.get("overrides") {
         let read = overrides::overrides(node, &limit, key.is_some(), terms, known, findings);
@@ -216,12 +240,12 @@ fn check_count(terms: Terms<'_>, fields: &Fields<'_, '_>, findings: &mut Finding
 /// Reports a match without any packet that is counted: of connections and SYNs, only the first packet of a
 /// TCP connection is.
 fn check_counted(
-    terms: Terms<'_>,
+    (algorithm, count): (Algorithm, &Count),
     matching: &Match,
     fields: &Fields<'_, '_>,
     findings: &mut Findings<'_>,
 ) {
-    let counted = match terms.count {
+    let counted = match count {
         Count::Syns => "SYNs",
         Count::Connections => "TCP connections",
         Count::Packets | Count::Bytes | Count::Weighted(_) => return,
@@ -235,7 +259,7 @@ fn check_counted(
         ("this matches no TCP", "write `protocol: tcp`, or count packets")
     } else if !matching.icmp_types.is_empty() {
         ("`icmp_type` leaves no TCP", "remove `icmp_type`, or count packets")
-    } else if !opens && terms.algorithm != Algorithm::Concurrent {
+    } else if !opens && algorithm != Algorithm::Concurrent {
         ("`tcp_flags` leave no SYN without ACK", "remove `tcp_flags`")
     } else {
         return;

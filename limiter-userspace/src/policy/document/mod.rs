@@ -28,6 +28,7 @@ mod overrides;
 mod ports;
 mod prefixes;
 mod reach;
+mod request;
 mod scalar;
 mod schema;
 mod set_file;
@@ -37,6 +38,7 @@ mod spot;
 mod terms;
 mod text;
 mod tree;
+mod unit;
 mod write;
 mod write_limit;
 
@@ -48,6 +50,7 @@ use self::{
     fields::{Fields, list, named},
     file::read_document,
     limit::Found,
+    names::On,
     prefixes::sets_and_tenants,
     source::{Place, Source, ticked},
     spot::Spot,
@@ -63,6 +66,7 @@ pub use self::{
     instant::{INSTANTS, format_instant, parse_instant},
     key::key_name,
     new_limit::NewLimit,
+    request::{override_conditions, request_key_name, request_part_name},
     schema::schema,
     shape::{LIMITS, VERSION},
     write::{check_length, to_yaml, to_yaml_with_files},
@@ -70,6 +74,7 @@ pub use self::{
 use super::{
     List,
     model::{Policy, Service},
+    scopes::Scopes,
     shadowed::FromFiles,
 };
 
@@ -228,6 +233,9 @@ fn policy(
     if let Some(node) = fields.get("services") {
         services(node, &mut policy, findings);
     }
+    let attributes = fields.get("attributes");
+    let attributes =
+        attributes.map(|node| request::attributes(node, &mut policy, findings)).unwrap_or_default();
     let [allow, deny, penalties] = ["allow", "deny", "penalties"].map(|list| {
         findings.object = Some(format!("`{list}`"));
         let entries = fields.get(list);
@@ -250,6 +258,7 @@ fn policy(
         findings.object = None;
     }
     let spots = fields.get("limits").map(|node| limits(node, &mut policy, &files, findings));
+    request::warn_of_unused(&policy, &attributes, findings);
     let listed = [(List::Allow, allowed), (List::Deny, denied), (List::Penalty, blocked)];
     reach::shadowed(&policy, &listed, &spots.unwrap_or_default(), &files, findings);
     for (list, spots) in listed {
@@ -300,26 +309,42 @@ fn services(node: &Node<'_>, policy: &mut Policy, findings: &mut Findings<'_>) {
     }
 }
 
-/// Reads the limits into the policy. Returns the places of the limits and of their overrides.
+/// Reads the limits into the policy. Returns the places of the limits on packets and of their overrides.
 fn limits(
     node: &Node<'_>,
     policy: &mut Policy,
     files: &FromFiles,
     findings: &mut Findings<'_>,
 ) -> Vec<(Spot, Vec<Spot>)> {
-    let nodes = list(node, findings);
-    if let Some(first) = nodes.get(LIMITS) {
-        let message = format!("there are {} limits, more than {LIMITS}", nodes.len());
-        findings.add(first.at, message, "merge limits of the same key as `layers`");
+    let (mut packets, mut requests) = (Vec::new(), Vec::new());
+    for (index, node) in list(node, findings).iter().enumerate() {
+        match limit::on(node, index, findings) {
+            Some(On::Packets) => packets.push((index, node)),
+            Some(On::Requests) => requests.push((index, node)),
+            None => {}
+        }
     }
-    let nodes = nodes.iter().take(LIMITS).enumerate();
+    let remedy = "merge limits of the same key as `layers`";
+    if let Some((_, first)) = packets.get(LIMITS) {
+        let message = format!("there are {} limits, more than {LIMITS}", packets.len());
+        findings.add(first.at, message, remedy);
+    }
+    let most = Policy::MOST_ON_REQUESTS;
+    if let Some((_, first)) = requests.get(most) {
+        let message = format!("there are {} limits on requests, more than {most}", requests.len());
+        findings.add(first.at, message, remedy);
+    }
     let mut passes = Passes::new(policy, files);
     let read = |(index, node)| limit::limit(node, index, (policy, &mut passes), findings);
-    let found: Vec<_> = nodes.filter_map(read).collect();
-    reach::limits(&found, findings);
+    let packets: Vec<_> = packets.into_iter().take(LIMITS).filter_map(read).collect();
+    let mut scopes = Scopes::certain(policy, files);
+    let read = |(index, node)| request::limit(node, index, (policy, files), &mut scopes, findings);
+    let requests: Vec<_> = requests.into_iter().take(most).filter_map(read).collect();
+    reach::limits(&packets, &requests, findings);
     let parts =
-        found.into_iter().map(|Found { limit, spot, overrides }| (limit, (spot, overrides)));
+        packets.into_iter().map(|Found { limit, spot, overrides }| (limit, (spot, overrides)));
     let spots;
     (policy.limits, spots) = parts.unzip();
+    policy.on_requests = requests.into_iter().map(|found| found.limit).collect();
     spots
 }

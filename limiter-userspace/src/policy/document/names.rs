@@ -2,7 +2,7 @@
 
 use crate::policy::{
     control,
-    model::{GlobalMode, Mode, PacketKind, Unproven},
+    model::{GlobalMode, Missing, Mode, OnFailure, PacketKind, Unproven},
 };
 
 /// The word of `ordinary` for all protocols.
@@ -21,6 +21,22 @@ pub(super) enum Algorithm {
     SlidingWindow,
     SlidingLog,
     Concurrent,
+}
+
+/// The values of `on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum On {
+    Packets,
+    Requests,
+}
+
+/// The values of `headers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    None,
+    Ietf,
+    XRatelimit,
+    RetryAfter,
 }
 
 /// The values of `count`.
@@ -54,6 +70,21 @@ pub(super) static ALGORITHMS: [(&str, Algorithm); 7] = [
     ("sliding_log", Algorithm::SlidingLog),
     ("concurrent", Algorithm::Concurrent),
 ];
+
+pub(super) static ON: [(&str, On); 2] = [("packets", On::Packets), ("requests", On::Requests)];
+
+pub(super) static MISSING: [(&str, Missing); 2] =
+    [("pass", Missing::Pass), ("refuse", Missing::Refuse)];
+
+pub(super) static HEADERS: [(&str, Header); 4] = [
+    ("ietf", Header::Ietf),
+    ("x-ratelimit", Header::XRatelimit),
+    ("retry-after", Header::RetryAfter),
+    ("none", Header::None),
+];
+
+pub(super) static ON_FAILURE: [(&str, OnFailure); 2] =
+    [("open", OnFailure::Open), ("closed", OnFailure::Closed)];
 
 pub(super) static COUNTS: [(&str, Counted); 4] = [
     ("packets", Counted::Packets),
@@ -166,6 +197,34 @@ pub(super) fn unproven() -> Vec<&'static str> {
 
 pub(super) fn algorithms() -> Vec<&'static str> {
     words(&ALGORITHMS)
+}
+
+/// The algorithms of limits on requests: all but open connections, which requests do not hold.
+pub(super) fn algorithms_of_requests() -> Vec<&'static str> {
+    let known = ALGORITHMS.iter().filter(|(_, algorithm)| *algorithm != Algorithm::Concurrent);
+    known.map(|&(name, _)| name).collect()
+}
+
+/// The values of `on` in a limit on packets.
+pub(super) fn packets() -> Vec<&'static str> {
+    word_for(&On::Packets, &ON).into_iter().collect()
+}
+
+/// The values of `on` in a limit on requests.
+pub(super) fn requests() -> Vec<&'static str> {
+    word_for(&On::Requests, &ON).into_iter().collect()
+}
+
+pub(super) fn missing() -> Vec<&'static str> {
+    words(&MISSING)
+}
+
+pub(super) fn headers() -> Vec<&'static str> {
+    words(&HEADERS)
+}
+
+pub(super) fn on_failure() -> Vec<&'static str> {
+    words(&ON_FAILURE)
 }
 
 pub(super) fn counts() -> Vec<&'static str> {

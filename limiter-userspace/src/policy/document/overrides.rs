@@ -12,14 +12,15 @@ use super::{
     layers::{never_refusing, shortest_period},
     names::Algorithm,
     scalar::{self, flag, suggest},
-    shape,
+    shape::{self, Shape},
     source::{Place, ticked},
     spot::Spot,
     terms::{KEYS, Terms, algorithm_of},
     tree::{Node, Value},
+    unit::Unit,
 };
 use crate::policy::{
-    model::{Allowance, Key, KeyPart, Limit, Override, OverrideWhom, Policy},
+    model::{Allowance, KeyPart, KeyPrefix, Layer, Limit, Override, OverrideWhom, Policy},
     shadowed::FromFiles,
     units::{Burst, parse_prefix},
 };
@@ -40,10 +41,17 @@ pub(super) fn overrides(
     if nodes.is_empty() && matches!(node.value, Value::List(_)) {
         findings.add(node.at, "the list is empty", "remove the key");
     }
+    let own = |layer: &Layer| layer.key.clone().unwrap_or_else(|| limit.key.clone());
+    let of_limit: Vec<_> = limit.layers.iter().map(|it| (it.allowance, own(it))).collect();
     for node in nodes {
         let Some(fields) = Fields::read(node, &shape::OVERRIDE, findings) else { continue };
         let whom = whom(&fields, known.0, findings);
-        let layers = layers(&fields, limit, terms, findings);
+        if whom.is_none() && ["src", "tenant"].iter().all(|key| fields.get(key).is_none()) {
+            let message = "an override needs `src` or `tenant`";
+            let remedy = "say for whom it is, such as `src: 198.51.100.0/24`";
+            findings.add(fields.at, message, remedy);
+        }
+        let layers = layers(&fields, &of_limit, (terms, &shape::ALLOWANCE), findings);
         let Some((whom, at)) = whom else { continue };
         if let Some(&first) = seen.get(&whom) {
             let message = format!("{} has two overrides", shown(&whom));
@@ -56,12 +64,13 @@ pub(super) fn overrides(
         }
         let Some(layers) = layers else { continue };
         let spot = Spot::new(at, Some(&fields), findings);
-        found.push((Override { whom, layers }, spot, written_burst(&fields, terms.count)));
+        found.push((Override { whom, layers }, spot, written_burst(&fields, terms.unit)));
     }
     found
 }
 
-fn whom(
+/// Reads the sources or the tenant that an override is for; `None` without one.
+pub(super) fn whom(
     fields: &Fields<'_, '_>,
     policy: &Policy,
     findings: &mut Findings<'_>,
@@ -86,11 +95,7 @@ fn whom(
             findings.add(node.at, message, "make it two overrides");
             None
         }
-        (None, None) => {
-            let message = "an override needs `src` or `tenant`";
-            findings.add(fields.at, message, "say for whom it is, such as `src: 198.51.100.0/24`");
-            None
-        }
+        (None, None) => None,
     }
 }
 
@@ -103,21 +108,24 @@ fn check_key(
     findings: &mut Findings<'_>,
 ) {
     for key in limit.keys() {
-        if !check_one_key(whom, at, key, known, findings) {
+        let tenants = key.parts.contains(&KeyPart::Tenant);
+        let lengths = source_lengths(key, known.0.key_prefix);
+        if !tells_apart((lengths, tenants), whom, at, known, findings) {
             return;
         }
     }
 }
 
-fn check_one_key(
+/// Checks that a key tells apart the sources that an override is for: a key with sources of these lengths, if any, and maybe
+/// with tenants.
+pub(super) fn tells_apart(
+    (lengths, tenants): (Option<KeyPrefix>, bool),
     whom: &OverrideWhom,
     at: Place,
-    key: &Key,
     (policy, files): (&Policy, &FromFiles),
     findings: &mut Findings<'_>,
 ) -> bool {
-    let tenants = key.parts.contains(&KeyPart::Tenant);
-    let Some(lengths) = source_lengths(key, policy.key_prefix) else {
+    let Some(lengths) = lengths else {
         let (message, remedy) = match (whom, tenants) {
             (OverrideWhom::Tenant(_), true) => return true,
             (OverrideWhom::Prefix(_), true) => (
@@ -149,12 +157,13 @@ fn check_one_key(
     whole(written, lengths, &of, narrower, findings) && whole(all, lengths, &of, narrower, findings)
 }
 
-/// Reads what an override admits; `Some(None)` for everything.
+/// Reads what an override admits, by mappings of a shape; `Some(None)` for everything. `of_limit` are the layers of the limit
+/// with their keys.
 #[expect(clippy::option_option, reason = "the outer says whether it was understood")]
-fn layers(
+pub(super) fn layers<K: PartialEq>(
     fields: &Fields<'_, '_>,
-    limit: &Limit,
-    terms: Terms<'_>,
+    of_limit: &[(Allowance, K)],
+    (terms, shape): (Terms<'_>, &'static Shape),
     findings: &mut Findings<'_>,
 ) -> Option<Option<Vec<Allowance>>> {
     let unlimited = match fields.get("unlimited") {
@@ -170,13 +179,17 @@ fn layers(
         return Some(None);
     }
     if given.is_none() {
-        let remedy = "give it a rate, such as `rate: 50k pps`, or `unlimited: true`";
+        let example = match terms.unit {
+            Unit::Packets(_) => "50k pps",
+            Unit::Requests { .. } => "100/min",
+        };
+        let remedy = format!("give it a rate, such as `rate: {example}`, or `unlimited: true`");
         findings.add(fields.at, "the override says nothing", remedy);
         return None;
     }
-    let algorithms: Vec<Algorithm> = match limit.layers.as_slice() {
+    let algorithms: Vec<Algorithm> = match of_limit {
         [] => vec![terms.algorithm],
-        layers => layers.iter().map(|layer| algorithm_of(&layer.allowance)).collect(),
+        layers => layers.iter().map(|(allowance, _)| algorithm_of(allowance)).collect(),
     };
     let own = |algorithm| Terms { algorithm, ..terms };
     if let Some(node) = fields.get("layers") {
@@ -186,10 +199,10 @@ fn layers(
         }
         let nodes = list(node, findings);
         check_number(nodes.len(), algorithms.len(), node.at, findings)?;
-        let shortest = shortest_period(nodes, terms.count);
+        let shortest = shortest_period(nodes, terms.unit);
         let mut found = Vec::new();
         for (node, algorithm) in nodes.iter().zip(algorithms) {
-            let Some(fields) = Fields::read(node, &shape::ALLOWANCE, findings) else { continue };
+            let Some(fields) = Fields::read(node, shape, findings) else { continue };
             found.extend(Terms { shortest, ..own(algorithm) }.read(&fields, findings));
         }
         if found.len() < nodes.len() {
@@ -197,12 +210,9 @@ fn layers(
         }
         let parts: Vec<_> = found
             .iter()
-            .zip(&limit.layers)
+            .zip(of_limit)
             .zip(nodes)
-            .map(|((allowance, layer), node)| {
-                let key = layer.key.clone().unwrap_or_else(|| limit.key.clone());
-                (*allowance, Some(key), node.at)
-            })
+            .map(|((allowance, (_, key)), node)| (*allowance, key, node.at))
             .collect();
         never_refusing(&parts, findings);
         return Some(Some(found));

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::{
     fault::Findings,
     limit::Found,
+    request,
     source::{Place, ticked},
     spot::{FILE_CHANGES, FILE_CHANGES_LIST, Spot},
 };
@@ -14,29 +15,37 @@ use crate::policy::{
     shadowed::{Entry, FromFiles},
 };
 
-/// Reports limits with the name of an earlier one, and limits that do the same as an earlier one.
-pub(super) fn limits(found: &[Found], findings: &mut Findings<'_>) {
+/// Reports limits with the name of an earlier one, and limits that do the same as an earlier one of their kind.
+pub(super) fn limits(packets: &[Found], requests: &[request::Found], findings: &mut Findings<'_>) {
+    let on_packets = packets.iter().map(|found| (found.limit.name.as_str(), found.spot.at));
+    let on_requests = requests.iter().map(|found| (found.limit.name.as_str(), found.at));
+    let mut named: Vec<(&str, Place)> = on_packets.chain(on_requests).collect();
+    named.sort_by_key(|(_, at)| *at);
     let mut names: HashMap<&str, Place> = HashMap::new();
-    for (index, Found { limit, spot: Spot { at, .. }, .. }) in found.iter().enumerate() {
-        if let Some(&first) = names.get(limit.name.as_str()) {
-            let message = format!("there are two limits {}", ticked(&limit.name));
-            findings.add(*at, message, format!("the first is on line {}", findings.line(first)));
+    for (name, at) in named {
+        if let Some(&first) = names.get(name) {
+            let message = format!("there are two limits {}", ticked(name));
+            findings.add(at, message, format!("the first is on line {}", findings.line(first)));
         }
-        names.entry(&limit.name).or_insert(*at);
-        let same =
-            found[..index].iter().find(|Found { limit: other, .. }| limit.does_the_same_as(other));
-        if let Some(Found { limit: other, spot: Spot { at: first, .. }, .. }) = same {
-            let message = format!(
-                "limit {} has the match, key and count of limit {}",
-                ticked(&limit.name),
-                ticked(&other.name)
-            );
-            let line = findings.line(*first);
-            findings.add(
-                *at,
-                message,
-                format!("merge them as `layers`; the other is on line {line}"),
-            );
+        names.entry(name).or_insert(at);
+    }
+    let mut same = |[one, other]: [(&str, Place); 2], what: &str| {
+        let [name, of] = [one, other].map(|(name, _)| ticked(name));
+        let message = format!("limit {name} has the match, key and {what} of limit {of}");
+        let line = findings.line(other.1);
+        let remedy = format!("merge them as `layers`; the other is on line {line}");
+        findings.add(one.1, message, remedy);
+    };
+    for (index, Found { limit, spot, .. }) in packets.iter().enumerate() {
+        let before = packets[..index].iter().find(|it| limit.does_the_same_as(&it.limit));
+        if let Some(Found { limit: other, spot: first, .. }) = before {
+            same([(&limit.name, spot.at), (&other.name, first.at)], "count");
+        }
+    }
+    for (index, request::Found { limit, at }) in requests.iter().enumerate() {
+        let before = requests[..index].iter().find(|it| limit.does_the_same_as(&it.limit));
+        if let Some(request::Found { limit: other, at: first }) = before {
+            same([(&limit.name, *at), (&other.name, *first)], "cost");
         }
     }
 }

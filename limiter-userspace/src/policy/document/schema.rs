@@ -6,6 +6,7 @@ use super::{
     scalar::NAME,
     shape::{DOCUMENT, Kind, LIMITS, Shape, VERSION},
 };
+use crate::policy::Policy;
 
 /// Returns the JSON Schema (2020-12) of the document, for editors: its keys, words and ranges. It is made
 /// from the tables that the reader uses. What values mean, and whether they fit each other, is only checked
@@ -20,7 +21,7 @@ pub fn schema() -> Value {
     if let Some(limits) = schema.get_mut("properties").and_then(|keys| keys.get_mut("limits"))
         && let Some(limits) = limits.as_object_mut()
     {
-        limits.insert("maxItems".into(), json!(LIMITS));
+        limits.insert("maxItems".into(), json!(LIMITS + Policy::MOST_ON_REQUESTS));
     }
     Value::Object(schema)
 }
@@ -66,7 +67,21 @@ fn of_kind(kind: &Kind) -> Value {
             "propertyNames": { "pattern": name_pattern() },
             "additionalProperties": of_kind(of),
         }),
+        Kind::ByText(of) => json!({ "type": "object", "additionalProperties": of_kind(of) }),
+        Kind::Open(shape, of) => {
+            let mut open = of_shape(shape);
+            open["additionalProperties"] = of_kind(of);
+            open
+        }
+        Kind::Either(one, other) => json!({ "anyOf": [of_shape(one), of_titled(other)] }),
     }
+}
+
+/// The second of two shapes, which its noun tells from the first.
+fn of_titled(shape: &Shape) -> Value {
+    let mut schema = of_shape(shape);
+    schema["title"] = json!(shape.what);
+    schema
 }
 
 fn name_pattern() -> String {

@@ -1,11 +1,13 @@
 //! The keys of the document, in tables that both the reader and the schema use.
 
+pub(super) mod request;
+
 use super::names;
 use crate::policy::model::Limit;
 
 /// The version of the document format.
 pub const VERSION: u64 = 1;
-/// The largest number of limits in a document.
+/// The largest number of limits on packets in a document.
 pub const LIMITS: usize = 64;
 
 /// The keys of a mapping.
@@ -51,9 +53,53 @@ pub(super) enum Kind {
     TextOrMap(&'static [&'static str], &'static Shape),
     /// A mapping whose keys are names that the operator chose.
     Named(&'static Kind),
+    /// A mapping whose keys are any texts.
+    ByText(&'static Kind),
+    /// A mapping that may have names that the operator chose beside its keys.
+    Open(&'static Shape, &'static Kind),
+    /// A mapping of one of two shapes.
+    Either(&'static Shape, &'static Shape),
 }
 
-use Kind::{Flag, List, Map, Name, Named, OneOrMore, Text, TextOrMap, Version, Whole, Word};
+use Kind::{
+    Either, Flag, List, Map, Name, Named, OneOrMore, Text, TextOrMap, Version, Whole, Word,
+};
+
+/// The parts of limits on packets and of limits on requests: the limit, its match, and others.
+static PARTS: [[&Shape; 6]; 2] = [
+    [&LIMIT, &MATCH, &COSTS, &LAYER, &OVERRIDE, &ALLOWANCE],
+    [
+        &request::LIMIT,
+        &request::MATCH,
+        &request::COSTS,
+        &request::LAYER,
+        &request::OVERRIDE,
+        &request::ALLOWANCE,
+    ],
+];
+
+/// The other kind of limits, and a remedy, for a key that only those have in the same part or in their match.
+pub(super) fn of_other_kind(
+    shape: &'static Shape,
+    key: &str,
+) -> Option<(&'static str, &'static str)> {
+    let has = |shape: &Shape| shape.keys.iter().any(|known| known.name == key);
+    let [packets, requests] = &PARTS;
+    let kinds = [
+        (
+            (packets, requests),
+            ("limits on requests", "remove it, or write `on: requests` in the limit"),
+        ),
+        ((requests, packets), ("limits on packets", "remove it, or `on: requests` of the limit")),
+    ];
+    kinds.into_iter().find_map(|((own, others), told)| {
+        let place = own.iter().position(|part| std::ptr::eq(*part, shape))?;
+        let [limit, matching, ..] = own;
+        let is_own = has(limit) || has(matching);
+        let [_, matching, ..] = others;
+        (!is_own && (has(others.get(place)?) || has(matching))).then_some(told)
+    })
+}
 
 const fn needed(name: &'static str, kind: Kind, doc: &'static str) -> KeyOf {
     KeyOf { name, needed: true, kind, doc }
@@ -99,6 +145,11 @@ pub(super) static DOCUMENT: Shape = Shape {
         key("sets", Named(&Map(&PREFIXES)), "Named sets of prefixes."),
         key("tenants", Named(&Map(&PREFIXES)), "Named groups of prefixes; the longest decides."),
         key("services", Named(&Map(&SERVICE)), "Names for ports."),
+        key(
+            "attributes",
+            Named(&Map(&request::ATTRIBUTE)),
+            "Named properties of requests, for limits on requests.",
+        ),
         key("allow", List(&TextOrMap(&["office"], &LISTED)), "Never limited, never penalised."),
         key("deny", List(&TextOrMap(&["192.0.2.0/24"], &LISTED)), "Dropped."),
         key("penalties", List(&TextOrMap(&["192.0.2.9"], &LISTED)), "Blocked by hand."),
@@ -108,7 +159,11 @@ pub(super) static DOCUMENT: Shape = Shape {
             Map(&BUDGET),
             "What each interface admits of what is not IP; all, if not given.",
         ),
-        key("limits", List(&Map(&LIMIT)), "Evaluated from the top; all that match must admit."),
+        key(
+            "limits",
+            List(&Either(&LIMIT, &request::LIMIT)),
+            "Evaluated from the top; all that match must admit.",
+        ),
     ],
 };
 
@@ -194,6 +249,11 @@ pub(super) static LIMIT: Shape = Shape {
     what: "a limit",
     keys: &[
         needed("name", Name, "The name of the limit, unique in the policy."),
+        key(
+            "on",
+            Word(names::packets),
+            "What it limits: packets, which is the default. Limits on requests have other keys.",
+        ),
         key("match", Map(&MATCH), "Which packets; all that is given must hold."),
         key("shadowed", Flag, SHADOWED_DOC),
         key("key", KEY_KIND, KEY_DOC),

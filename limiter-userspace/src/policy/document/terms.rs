@@ -7,6 +7,7 @@ use super::{
     names::{self, Algorithm},
     scalar,
     tree::Node,
+    unit::Unit,
 };
 use crate::policy::{
     model::{Allowance, Count},
@@ -34,29 +35,34 @@ pub(super) const fn keys_of(algorithm: Algorithm) -> &'static [&'static str] {
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'c> {
     pub(super) algorithm: Algorithm,
-    pub(super) count: &'c Count,
+    pub(super) unit: Unit<'c>,
     /// The shortest period among the layers of a limit or override, in nanoseconds; `None` for a single one.
     pub(super) shortest: Option<u64>,
 }
 
 impl<'c> Terms<'c> {
+    /// Of a limit on packets.
     pub(super) const fn new(algorithm: Algorithm, count: &'c Count) -> Self {
-        Self { algorithm, count, shortest: None }
+        Self::of(algorithm, Unit::Packets(count))
+    }
+
+    pub(super) const fn of(algorithm: Algorithm, unit: Unit<'c>) -> Self {
+        Self { algorithm, unit, shortest: None }
     }
 
     pub(super) fn rate(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Rate> {
-        scalar::value(node, |text| self.count.parse_rate(text), findings)
+        scalar::value(node, |text| self.unit.parse_rate(text), findings)
     }
 
     pub(super) fn amount(self, node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Burst> {
-        scalar::value(node, |text| self.count.parse_burst(text), findings)
+        scalar::value(node, |text| self.unit.parse_burst(text), findings)
     }
 
     /// The burst of a rate that was written without one. Among several layers, one with a longer period than
     /// another has room for its whole period: with less it would always refuse first, and the other layer
     /// never.
     pub(super) fn default_burst(self, rate: Rate) -> u64 {
-        let usual = self.count.default_burst(rate);
+        let usual = self.unit.default_burst(rate);
         if self.shortest.is_some_and(|shortest| rate.period > shortest) {
             usual.max(rate.packets.min(largest_burst(rate)))
         } else {
@@ -64,9 +70,9 @@ impl<'c> Terms<'c> {
         }
     }
 
-    /// The least that has to be admitted at once for a packet of each kind to pass.
+    /// The least that has to be admitted at once for the dearest packet or request to pass.
     pub(super) fn dearest(self) -> u64 {
-        self.count.room()
+        self.unit.room()
     }
 
     /// The algorithm as it is written.
@@ -75,11 +81,11 @@ impl<'c> Terms<'c> {
     }
 
     pub(super) fn rate_name(self, rate: Rate) -> String {
-        self.count.rate(rate)
+        self.unit.rate(rate)
     }
 
     fn amount_name(self, amount: u64) -> String {
-        self.count.amount(amount)
+        self.unit.amount(amount)
     }
 
     /// An allowance as keys and values, without its algorithm.
@@ -92,10 +98,10 @@ impl<'c> Terms<'c> {
                 vec![("rate", self.rate_name(rate)), ("depth", self.amount_name(depth))]
             }
             Allowance::Gcra { rate, tolerance } => {
-                let tolerance = match (tolerance, self.count) {
-                    (0, Count::Bytes) => "1B".to_owned(),
-                    (0, _) => "1".to_owned(),
-                    (time, _) => format_duration(time),
+                let tolerance = match tolerance {
+                    0 if self.unit.is_bytes() => "1B".to_owned(),
+                    0 => "1".to_owned(),
+                    time => format_duration(time),
                 };
                 vec![("rate", self.rate_name(rate)), ("tolerance", tolerance)]
             }

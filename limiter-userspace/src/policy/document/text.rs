@@ -1,5 +1,7 @@
 //! The texts of values: single values, lists and mappings, as a document has them.
 
+use std::fmt::Display;
+
 use ipnet::IpNet;
 
 use super::{
@@ -54,7 +56,7 @@ pub(super) fn one_or_list(values: impl IntoIterator<Item = String>) -> String {
 }
 
 /// A mapping on one line.
-pub(super) fn mapping(pairs: impl IntoIterator<Item = (&'static str, String)>) -> String {
+pub(super) fn mapping<K: Display>(pairs: impl IntoIterator<Item = (K, String)>) -> String {
     let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| format!("{key}: {value}")).collect();
     format!("{{{}}}", pairs.join(", "))
 }

@@ -7,6 +7,7 @@ use super::{
     fault::Findings,
     file::DOCUMENT_BYTES,
     names::{GLOBAL_MODES, word_for},
+    request::write::{attribute_text, request_entries},
     shape::VERSION,
     source::Source,
     text::{Written, listed_text, scalar, service_text},
@@ -80,25 +81,38 @@ pub fn to_yaml_with_files(policy: &Policy, files: &FromFiles) -> String {
         text.push('\n');
         line(&mut text, 0, "non_ip", &budget_text(budget));
     }
-    heading(&mut text, "limits", policy.limits.is_empty());
+    heading(&mut text, "attributes", policy.attributes.is_empty());
+    for (name, attribute) in &policy.attributes {
+        line(&mut text, 1, &scalar(name), &attribute_text(attribute));
+    }
+    let has_limits = !policy.limits.is_empty() || !policy.on_requests.is_empty();
+    heading(&mut text, "limits", !has_limits);
     for (at, limit) in policy.limits.iter().enumerate() {
-        let mut indent = "  - ";
         let shadowed = |place: Option<usize>| {
             shadowed.contains(&match place {
                 None => Entry::Limit { limit: at },
                 Some(place) => Entry::Override { limit: at, place },
             })
         };
-        for (key, value) in limit_entries(limit, policy.key_prefix, shadowed) {
-            text.push_str(indent);
-            match value {
-                Written::One(value) => line(&mut text, 0, key, &value),
-                Written::Many(_) => entry(&mut text, 0, 6, key, &value),
-            }
-            indent = "    ";
-        }
+        item(&mut text, limit_entries(limit, policy.key_prefix, shadowed));
+    }
+    for limit in &policy.on_requests {
+        item(&mut text, request_entries(limit, policy.key_prefix));
     }
     text
+}
+
+/// Writes a limit, as an entry of the list.
+fn item(text: &mut String, entries: Vec<(&'static str, Written)>) {
+    let mut indent = "  - ";
+    for (key, value) in entries {
+        text.push_str(indent);
+        match value {
+            Written::One(value) => line(text, 0, key, &value),
+            Written::Many(_) => entry(text, 0, 6, key, &value),
+        }
+        indent = "    ";
+    }
 }
 
 /// Checks that the document of a policy could be read back. It may be longer than the document that the policy was read from:

@@ -60,11 +60,8 @@ pub(super) fn limit_entries(
         }
     } else if !limit.layers.is_empty() {
         let layers = limit.layers.iter().map(|layer| {
-            let own = Terms { algorithm: algorithm_of(&layer.allowance), ..terms };
-            let key = layer.key.as_ref().map(|key| ("key", key_name(key, lengths)));
-            let other = (own.algorithm != algorithm)
-                .then(|| ("algorithm", own.algorithm_name().to_owned()));
-            mapping(key.into_iter().chain(other).chain(own.written(&layer.allowance)))
+            let key = layer.key.as_ref().map(|key| key_name(key, lengths));
+            layer_text(&layer.allowance, key, terms)
         });
         let layers = Written::Many(layers.collect());
         entries.push(("layers", layers));
@@ -103,6 +100,34 @@ pub(super) fn limit_entries(
     entries
 }
 
+/// A layer as a mapping, with its key if that is its own. `terms` are those of the limit.
+pub(super) fn layer_text(allowance: &Allowance, key: Option<String>, terms: Terms<'_>) -> String {
+    let own = Terms { algorithm: algorithm_of(allowance), ..terms };
+    let key = key.map(|key| ("key", key));
+    let other = own.algorithm != terms.algorithm;
+    let other = other.then(|| ("algorithm", own.algorithm_name().to_owned()));
+    mapping(key.into_iter().chain(other).chain(own.written(allowance)))
+}
+
+/// What an override of a limit admits, as keys and values. `layers` is the number of layers of the limit.
+pub(super) fn admitted(
+    allowances: Option<&[Allowance]>,
+    layers: usize,
+    terms: Terms<'_>,
+) -> Vec<(&'static str, String)> {
+    let own = |allowance: &Allowance| {
+        Terms { algorithm: algorithm_of(allowance), ..terms }.written(allowance)
+    };
+    match allowances {
+        None => vec![("unlimited", "true".to_owned())],
+        Some([allowance]) if layers <= 1 => own(allowance),
+        Some(several) => {
+            let several: Vec<_> = several.iter().map(|layer| mapping(own(layer))).collect();
+            vec![("layers", format!("[{}]", several.join(", ")))]
+        }
+    }
+}
+
 /// The value of the limit's key `algorithm` when it is written.
 pub(super) fn written_algorithm(limit: &Limit) -> Algorithm {
     let of_override = || limit.overrides.iter().flat_map(|one| one.layers.iter().flatten()).next();
@@ -128,17 +153,7 @@ pub(super) fn override_text(
         OverrideWhom::Prefix(prefix) => ("src", scalar(&prefix.to_string())),
         OverrideWhom::Tenant(name) => ("tenant", scalar(name)),
     }];
-    let own = |allowance: &Allowance| {
-        Terms { algorithm: algorithm_of(allowance), ..terms }.written(allowance)
-    };
-    match one.layers.as_deref() {
-        None => pairs.push(("unlimited", "true".to_owned())),
-        Some([allowance]) if limit.layers.len() <= 1 => pairs.extend(own(allowance)),
-        Some(layers) => {
-            let layers: Vec<_> = layers.iter().map(|layer| mapping(own(layer))).collect();
-            pairs.push(("layers", format!("[{}]", layers.join(", "))));
-        }
-    }
+    pairs.extend(admitted(one.layers.as_deref(), limit.layers.len(), terms));
     if shadowed {
         pairs.push((SHADOWED.0, SHADOWED.1.to_owned()));
     }

@@ -431,3 +431,37 @@ fn a_burst_is_set_alone_and_stays_by_whom_it_is_for() {
         .map(|whom| limit.held_by(whom).unwrap().bucket().burst);
     assert_eq!(bursts, [3, 2]);
 }
+
+#[test]
+fn limits_on_requests_are_left_to_the_document() {
+    let text = "version: 1\nlimits: [{name: login, on: requests, key: source/16, rate: 5/min, \
+                overrides: [{src: 192.0.0.0/16, rate: 9/min}]}]";
+    let read = |text: &str| parse("policy", text.as_bytes(), &mut |_| unreachable!());
+    let mut policy = read(text).unwrap();
+    let before = policy.clone();
+    let bucket = bucket("5/min", 5);
+    let prefix = parse_prefix("192.0.2.0/24").unwrap();
+    let new = Limit::new("login", &[KeyPart::Source]);
+    for refused in [
+        policy.set_default("login", bucket),
+        policy.set_override("login", prefix, bucket),
+        policy.set_mode("login", Mode::Monitor),
+        policy.set_mode("login", Mode::Drop),
+        policy.del_default("login"),
+        policy.del_limit("login"),
+        policy.del_override("login", prefix),
+        policy.add_limit(new).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!(error, PolicyError::OnRequests { limit: "login".to_owned() });
+        assert!(error.remedy().unwrap().contains("in the document"), "{error}");
+    }
+    assert_eq!(policy, before);
+    // Others are edited beside it, and it stays as it is.
+    policy.set_default("web", bucket).unwrap_err();
+    policy.set_default("source", bucket).unwrap();
+    assert_eq!(policy.on_requests, before.on_requests);
+    let wide = KeyPrefix { ipv4: 8, ipv6: 64 };
+    let error = policy.set_key_prefix(wide).unwrap_err();
+    assert!(matches!(error, PolicyError::KeyPrefixTooWide { ref limit, .. } if limit == "login"));
+}

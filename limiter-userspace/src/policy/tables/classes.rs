@@ -300,7 +300,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`PolicyError::Undefined`] for a set that does not exist.
-    pub(super) fn prefixes_of(&self, whom: &[Whom]) -> Result<Vec<IpNet>, PolicyError> {
+    pub(crate) fn prefixes_of(&self, whom: &[Whom]) -> Result<Vec<IpNet>, PolicyError> {
         let mut prefixes = Vec::new();
         for whom in whom {
             match whom {

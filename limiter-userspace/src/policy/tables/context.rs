@@ -1,5 +1,7 @@
 //! What a policy is compiled for, beside the policy itself.
 
+use limiter_common::algorithm::rate::SECOND;
+
 use crate::policy::interfaces::Port;
 
 /// The circumstances that a policy is compiled for.
@@ -18,4 +20,16 @@ pub struct Context {
     pub cpus: u64,
     /// The attached interfaces.
     pub interfaces: Vec<Port>,
+}
+
+impl Context {
+    /// Converts seconds of Unix time to nanoseconds of the monotonic clock; 0 for a time that has passed,
+    /// [`u64::MAX`] for ever.
+    pub(crate) fn until(&self, unix: u64) -> u64 {
+        match unix {
+            u64::MAX => u64::MAX,
+            unix if unix <= self.unix => 0,
+            unix => self.monotonic.saturating_add((unix - self.unix).saturating_mul(SECOND)),
+        }
+    }
 }

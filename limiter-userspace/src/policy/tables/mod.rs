@@ -25,6 +25,7 @@ use limiter_common::{
     },
 };
 
+pub(crate) use self::rows::{WIDTH_OF_TENANT, width_of_parts, width_of_prefix};
 pub use self::{
     assignment::Assignment,
     context::Context,

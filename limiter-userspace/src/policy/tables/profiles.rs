@@ -330,17 +330,6 @@ fn of_tenants(
     Ok(found)
 }
 
-/// Converts seconds of Unix time to nanoseconds of the monotonic clock; 0 for a time that has passed,
-/// [`u64::MAX`] for ever.
-fn until(unix: u64, context: &Context) -> u64 {
-    const SECOND: u64 = 1_000_000_000;
-    match unix {
-        u64::MAX => u64::MAX,
-        unix if unix <= context.unix => 0,
-        unix => context.monotonic.saturating_add((unix - context.unix).saturating_mul(SECOND)),
-    }
-}
-
 /// The distinct profiles, numbered in the order in which they were met.
 struct Interner<'a> {
     rows: &'a Rows<'a>,
@@ -369,8 +358,8 @@ impl Interner<'_> {
 
     fn profile(&self, holds: &Said<'_>, listing: &Listing) -> Profile {
         let tenant = holds.tenant;
-        let [allowed, denied, blocked] = [listing.allowed, listing.denied, listing.blocked]
-            .map(|unix| until(unix, self.context));
+        let [allowed, denied, blocked] =
+            [listing.allowed, listing.denied, listing.blocked].map(|unix| self.context.until(unix));
         let listed = u32::from(allowed | denied | blocked != 0);
         let mut profile =
             Profile { allowed, denied, blocked, tenant, listed, ..Profile::default() };

@@ -233,15 +233,10 @@ impl<'a> Row<'a> {
     }
 
     /// The meter of the row's shared bucket, which admits [`shared`](Limit::shared) [times](Allowance::times)
-    /// as much; by default as what shares it may be that many keys. If no meter can represent that, the factor is halved until
-    /// one can.
+    /// as much; by default as what shares it may be that many keys.
     fn shared_meter(&self, allowance: Allowance) -> Result<Meter, PolicyError> {
         let keys = if self.key.parts.is_empty() { 1 } else { WAYS as u32 };
-        let mut times = self.limit.shared.unwrap_or(keys);
-        while times > 1 && self.meter(allowance.times(times)).is_err() {
-            times /= 2;
-        }
-        self.meter(allowance.times(times))
+        allowance.shared_meter(self.limit.shared.unwrap_or(keys), |allowance| self.meter(allowance))
     }
 
     /// The kind of the row's meters.
@@ -317,27 +312,38 @@ impl<'a> Row<'a> {
 
 /// The width of a key. Rows with narrow keys are evaluated before those with wide ones.
 fn width(key: &Key, prefix: KeyPrefix) -> u32 {
-    // /128 is narrower than /64, which is narrower than /0.
-    let of_prefix = |prefix: KeyPrefix| {
-        let [ipv4, ipv6] = [prefix.ipv4, prefix.ipv6].map(u32::from);
-        100 + (32 - ipv4.min(32)) + (128 - ipv6.min(128))
-    };
     let wide = |part: &KeyPart| match part {
         KeyPart::Connection => 0,
-        KeyPart::Source => of_prefix(prefix),
-        KeyPart::SourcePrefix { ipv4, ipv6 } => of_prefix(KeyPrefix { ipv4: *ipv4, ipv6: *ipv6 }),
-        KeyPart::Tenant => 300,
+        KeyPart::Source => width_of_prefix(prefix),
+        KeyPart::SourcePrefix { ipv4, ipv6 } => {
+            width_of_prefix(KeyPrefix { ipv4: *ipv4, ipv6: *ipv6 })
+        }
+        KeyPart::Tenant => WIDTH_OF_TENANT,
         KeyPart::Destination => 400,
         KeyPart::DestinationPort => 500,
         KeyPart::Interface => 600,
     };
-    // A pair is somewhat narrower than its narrowest part.
-    match key.parts.iter().map(wide).min() {
-        Some(narrowest) if key.parts.len() > 1 => narrowest.saturating_sub(50),
-        Some(narrowest) => narrowest,
+    width_of_parts(key.parts.iter().map(wide))
+}
+
+/// The width of a key with these parts. A pair is somewhat narrower than its narrowest part.
+pub(crate) fn width_of_parts(parts: impl ExactSizeIterator<Item = u32>) -> u32 {
+    let is_single = parts.len() == 1;
+    match parts.min() {
+        Some(narrowest) if is_single => narrowest,
+        Some(narrowest) => narrowest.saturating_sub(50),
         None => 1000,
     }
 }
+
+/// The width of sources with these prefix lengths: /128 is narrower than /64, which is narrower than /0.
+pub(crate) fn width_of_prefix(prefix: KeyPrefix) -> u32 {
+    let [ipv4, ipv6] = [prefix.ipv4, prefix.ipv6].map(u32::from);
+    100 + (32 - ipv4.min(32)) + (128 - ipv6.min(128))
+}
+
+/// The width of tenants.
+pub(crate) const WIDTH_OF_TENANT: u32 = 300;
 
 fn parts(key: &Key, prefix: KeyPrefix) -> (Parts, Mask) {
     let mut bits = 0;

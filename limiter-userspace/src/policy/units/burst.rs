@@ -7,7 +7,7 @@ use super::{
     data::DataUnit,
     error::{Fault, Quantity, ValueError},
     number::{Decimal, multiplier},
-    rate::is_packets,
+    rate::{Events, PACKETS, REQUESTS},
     time,
 };
 
@@ -42,13 +42,25 @@ impl Burst {
 /// A [`ValueError`] for other text and for 0. Whether a bucket can hold the burst depends on the rate, see
 /// [`Bucket::new`](crate::policy::Bucket::new).
 pub fn parse_burst(text: &str) -> Result<Burst, ValueError> {
+    parse(text, &PACKETS, Quantity::Burst)
+}
+
+/// Parses a burst of requests (`200`, `2k`, `200 requests`) or a time (`200ms`, `2s`).
+///
+/// # Errors
+/// As [`parse_burst`].
+pub fn parse_request_burst(text: &str) -> Result<Burst, ValueError> {
+    parse(text, &REQUESTS, Quantity::RequestBurst)
+}
+
+fn parse(text: &str, of: &Events, quantity: Quantity) -> Result<Burst, ValueError> {
     let read = || {
         let (number, unit) = Decimal::split(text)?;
         if time::is_time(unit) {
             return time::parts(text).map(Burst::Time);
         }
         let (factor, noun) = multiplier(unit);
-        if noun.is_empty() || is_packets(noun) {
+        if noun.is_empty() || of.are(noun) {
             return match number.whole(factor)? {
                 0 => Err(Fault::Zero),
                 packets => Ok(Burst::Packets(packets)),
@@ -59,7 +71,7 @@ pub fn parse_burst(text: &str) -> Result<Burst, ValueError> {
             None => Err(Fault::UnknownUnit { unit: unit.to_owned(), meant: None }),
         }
     };
-    read().map_err(|fault| ValueError { quantity: Quantity::Burst, value: text.to_owned(), fault })
+    read().map_err(|fault| ValueError { quantity, value: text.to_owned(), fault })
 }
 
 /// The burst, in packets, of a limit that was written without one.
@@ -100,6 +112,25 @@ mod tests {
             ("1e3 packets", Burst::Packets(1_000)),
         ] {
             assert_eq!(parse_burst(text), Ok(burst), "{text}");
+        }
+    }
+
+    #[test]
+    fn bursts_of_requests_are_requests_or_time() {
+        for (text, burst) in [
+            ("20", Burst::Packets(20)),
+            ("2k requests", Burst::Packets(2_000)),
+            ("10s", Burst::Time(10 * SECOND)),
+        ] {
+            assert_eq!(parse_request_burst(text), Ok(burst), "{text}");
+        }
+        let examples = "give requests or time, such as 20, 2k or 10s";
+        for (text, message) in [
+            ("1.5", "burst \"1.5\" is not a whole number of requests"),
+            ("2 packets", "burst \"2 packets\" has the unknown unit \"packets\""),
+        ] {
+            let error = parse_request_burst(text).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.remedy().as_str()), (message, examples));
         }
     }
 

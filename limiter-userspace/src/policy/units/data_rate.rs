@@ -6,7 +6,7 @@ use super::{
     data::DataUnit,
     error::{Fault, Quantity, ValueError},
     number::{Decimal, with_multiplier},
-    rate::{is_packets, period_of},
+    rate::{PACKETS, period_of},
     time,
 };
 
@@ -76,7 +76,7 @@ fn bytes_in(number: Decimal, data: DataUnit, period: u64) -> Option<(u128, u128)
 pub(super) fn unit_of(text: &str, amount: &str) -> Result<DataUnit, Fault> {
     let packets = |noun: &str| {
         let noun = noun.trim_start_matches(['k', 'K', 'M', 'G']).trim_ascii_start();
-        noun.is_empty() || is_packets(noun) || noun.eq_ignore_ascii_case("pps")
+        noun.is_empty() || PACKETS.are(noun) || noun.eq_ignore_ascii_case("pps")
     };
     let Some(data) = DataUnit::recognise(amount) else {
         return Err(match amount {

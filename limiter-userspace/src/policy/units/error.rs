@@ -36,6 +36,10 @@ pub enum Quantity {
     DataRate,
     /// The burst of a limit that counts bytes.
     DataBurst,
+    /// The rate of a limit on requests.
+    RequestRate,
+    /// The burst of a limit on requests.
+    RequestBurst,
 }
 
 impl Quantity {
@@ -49,6 +53,22 @@ impl Quantity {
             }
             Self::DataRate => "give data per time, such as 2Mbit/s, 64kB/s or 1GB/h",
             Self::DataBurst => "give data or time, such as 64kB, 1MiB or 100ms",
+            Self::RequestRate => "give requests per time, such as 100/s, 1k/s or 5/min",
+            Self::RequestBurst => "give requests or time, such as 20, 2k or 10s",
+        }
+    }
+
+    /// What is wrong with a value of this kind.
+    fn told(self, fault: &Fault) -> String {
+        if !matches!(self, Self::RequestRate | Self::RequestBurst) {
+            return fault.to_string();
+        }
+        match fault {
+            Fault::TooFast => "is above 1000000000 requests per second".to_owned(),
+            Fault::TooSlow => "is below one request in 366 days".to_owned(),
+            Fault::NotWhole => "is not a whole number of requests".to_owned(),
+            Fault::Data => "is an amount of data, and this limit counts requests".to_owned(),
+            fault => fault.to_string(),
         }
     }
 }
@@ -56,8 +76,8 @@ impl Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rate | Self::DataRate => "rate",
-            Self::Burst | Self::DataBurst => "burst",
+            Self::Rate | Self::DataRate | Self::RequestRate => "rate",
+            Self::Burst | Self::DataBurst | Self::RequestBurst => "burst",
             Self::Duration => "duration",
             Self::Prefix => "prefix",
         })
@@ -66,7 +86,7 @@ impl fmt::Display for Quantity {
 
 /// A value that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{quantity} {} {fault}", quoted(value))]
+#[error("{quantity} {} {}", quoted(value), quantity.told(fault))]
 pub struct ValueError {
     /// The kind of value that was expected.
     pub quantity: Quantity,
@@ -196,7 +216,7 @@ impl ValueError {
         match &self.fault {
             Fault::UnknownUnit { .. } => format!("a {} has an unknown unit", self.quantity),
             Fault::Ambiguous { .. } => format!("a {} is ambiguous", self.quantity),
-            fault => format!("a {} {fault}", self.quantity),
+            fault => format!("a {} {}", self.quantity, self.quantity.told(fault)),
         }
     }
 
@@ -219,9 +239,10 @@ impl ValueError {
                  NAME --action drop`"
                     .to_owned()
             }
-            (Fault::Zero, Quantity::Burst | Quantity::DataBurst) => {
+            (Fault::Zero, Quantity::Burst | Quantity::DataBurst | Quantity::RequestBurst) => {
                 "a burst is at least 1; without one, it is chosen to suit the rate".to_owned()
             }
+            (Fault::TooFast, Quantity::RequestRate) => "the highest rate is 1G/s".to_owned(),
             (Fault::TooFast, _) => {
                 "to switch a limit off, use `limiter limit del NAME`; the highest rate is 1Gpps"
                     .to_owned()
@@ -230,6 +251,9 @@ impl ValueError {
             (Fault::UnknownUnit { meant: Some(meant), .. }, _) => format!("did you mean {meant}?"),
             (Fault::Ambiguous { bits, bytes, .. }, Quantity::DataRate | Quantity::DataBurst) => {
                 format!("did you mean {bits} or {bytes}?")
+            }
+            (Fault::Ambiguous { .. }, Quantity::RequestRate | Quantity::RequestBurst) => {
+                examples.to_owned()
             }
             (Fault::Ambiguous { bits, bytes, .. }, _) => format!(
                 "where data is counted, write {bits} or {bytes}; this limit counts packets: \

@@ -12,10 +12,10 @@ pub mod prefix;
 pub mod rate;
 pub mod time;
 
-pub use burst::{Burst, default_burst, parse_burst};
+pub use burst::{Burst, default_burst, parse_burst, parse_request_burst};
 pub use data_burst::{default_data_burst, format_size, parse_data_burst};
 pub use data_rate::{format_data_rate, parse_data_rate};
 pub use error::{Fault, Quantity, ValueError, printable, quoted};
 pub use prefix::{parse_addresses, parse_prefix};
-pub use rate::{format_rate, parse_rate, rate_per_second};
+pub use rate::{format_rate, format_request_rate, parse_rate, parse_request_rate, rate_per_second};
 pub use time::{format_duration, parse_duration, parse_lasting, parse_time};

@@ -1,4 +1,4 @@
-//! Rates of packets.
+//! Rates of packets and of requests.
 
 use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 use serde_json::Number;
@@ -13,6 +13,34 @@ use crate::policy::nearest::nearest;
 
 /// The highest rate of packets per second. That of bytes is [`Rate::MAX_PER_SECOND`].
 pub const HIGHEST: u64 = 1_000_000_000;
+
+/// What rates and bursts are of.
+pub(super) struct Events {
+    /// Their rate a second as one word.
+    per_second: &'static str,
+    nouns: &'static [&'static str],
+    /// Units of rates, for suggestions.
+    units: [&'static str; 7],
+}
+
+pub(super) static PACKETS: Events = Events {
+    per_second: "pps",
+    nouns: &["packets", "packet", "pkts", "pkt", "SYNs", "SYN"],
+    units: ["pps", "packets/s", "/s", "/sec", "/min", "/hour", "/day"],
+};
+
+pub(super) static REQUESTS: Events = Events {
+    per_second: "rps",
+    nouns: &["requests", "request", "reqs", "req"],
+    units: ["rps", "requests/s", "/s", "/sec", "/min", "/hour", "/day"],
+};
+
+impl Events {
+    /// Whether `noun` is a word for them.
+    pub(super) fn are(&self, noun: &str) -> bool {
+        self.nouns.iter().any(|name| noun.eq_ignore_ascii_case(name))
+    }
+}
 
 /// Parses a rate of packets: `10kpps`, `1.5 Mpps`, `50 packets/s`, `5/min`, `100/10s`. A number without a
 /// unit is per second. The rate is exact, and its period is kept: `60/min` is 60 packets in a minute.
@@ -29,22 +57,30 @@ pub const HIGHEST: u64 = 1_000_000_000;
 /// assert!(parse_rate("10Mbps").is_err(), "bits or bytes?");
 /// ```
 pub fn parse_rate(text: &str) -> Result<Rate, ValueError> {
-    read(text).map_err(|fault| ValueError {
-        quantity: Quantity::Rate,
-        value: text.to_owned(),
-        fault,
-    })
+    parse(text, &PACKETS, Quantity::Rate)
 }
 
-fn read(text: &str) -> Result<Rate, Fault> {
+/// Parses a rate of requests: `10/s`, `5/min`, `1k requests/s`, `100rps`; otherwise as [`parse_rate`].
+///
+/// # Errors
+/// As [`parse_rate`].
+pub fn parse_request_rate(text: &str) -> Result<Rate, ValueError> {
+    parse(text, &REQUESTS, Quantity::RequestRate)
+}
+
+fn parse(text: &str, of: &Events, quantity: Quantity) -> Result<Rate, ValueError> {
+    read(text, of).map_err(|fault| ValueError { quantity, value: text.to_owned(), fault })
+}
+
+fn read(text: &str, of: &Events) -> Result<Rate, Fault> {
     let (number, unit) = Decimal::split(text).map_err(|fault| match fault {
         Fault::TooLarge => Fault::TooFast,
         fault => fault,
     })?;
     let (factor, name) = multiplier(unit);
-    let period = match period(name)? {
+    let period = match period(name, of)? {
         Some(period) => period,
-        None => return Err(not_packets(text, unit)),
+        None => return Err(of_others(text, unit, of)),
     };
     let (packets, divisor) = number.times(factor);
     let period = divisor.checked_mul(u128::from(period)).ok_or(Fault::TooPrecise)?;
@@ -67,13 +103,13 @@ fn read(text: &str) -> Result<Rate, Fault> {
 }
 
 /// The period in nanoseconds of the unit of a rate, without its multiplier; `None` for an unknown unit.
-fn period(unit: &str) -> Result<Option<u64>, Fault> {
-    if unit.is_empty() || unit.eq_ignore_ascii_case("pps") {
+fn period(unit: &str, of: &Events) -> Result<Option<u64>, Fault> {
+    if unit.is_empty() || unit.eq_ignore_ascii_case(of.per_second) {
         return Ok(Some(SECOND));
     }
     let Some((noun, period)) = unit.split_once('/') else { return Ok(None) };
     let noun = noun.trim_ascii_end();
-    if !noun.is_empty() && !is_packets(noun) {
+    if !noun.is_empty() && !of.are(noun) {
         return Ok(None);
     }
     period_of(period)
@@ -95,15 +131,8 @@ pub(super) fn period_of(text: &str) -> Result<Option<u64>, Fault> {
     }
 }
 
-/// Whether `noun` is a word for packets or SYNs.
-pub(super) fn is_packets(noun: &str) -> bool {
-    ["packets", "packet", "pkts", "pkt", "SYNs", "SYN"]
-        .iter()
-        .any(|name| noun.eq_ignore_ascii_case(name))
-}
-
-/// The fault of a rate whose unit is not one of packets. `unit` includes the multiplier.
-fn not_packets(text: &str, unit: &str) -> Fault {
+/// The fault of a rate whose unit is not one of such events. `unit` includes the multiplier.
+fn of_others(text: &str, unit: &str, of: &Events) -> Fault {
     const LONGEST_NUMBER: usize = 24;
     let number = text.trim_ascii().strip_suffix(unit).unwrap_or_default().trim_ascii_end();
     let number = (number.len() <= LONGEST_NUMBER).then_some(number);
@@ -117,22 +146,21 @@ fn not_packets(text: &str, unit: &str) -> Fault {
         Some(_) => Fault::Data,
         None => Fault::UnknownUnit {
             unit: unit.to_owned(),
-            meant: number.and_then(|number| meant(number, unit)),
+            meant: number.and_then(|number| meant(number, unit, of)),
         },
     }
 }
 
 /// The rate that was probably meant.
-fn meant(number: &str, unit: &str) -> Option<String> {
-    const NAMES: [&str; 7] = ["pps", "packets/s", "/s", "/sec", "/min", "/hour", "/day"];
+fn meant(number: &str, unit: &str, of: &Events) -> Option<String> {
     // A multiplier in the wrong case.
     let (upper, rest) = (unit.get(..1)?.to_ascii_uppercase(), unit.get(1..)?);
-    if let ("M" | "G", Ok(Some(_))) = (upper.as_str(), period(rest)) {
+    if let ("M" | "G", Ok(Some(_))) = (upper.as_str(), period(rest, of)) {
         return Some(format!("{number}{upper}{rest}"));
     }
     let (factor, name) = multiplier(unit);
     let letter = if factor > 1 { &unit[..1] } else { "" };
-    nearest(name, NAMES).map(|name| format!("{number}{letter}{name}"))
+    nearest(name, of.units).map(|name| format!("{number}{letter}{name}"))
 }
 
 /// Formats a rate of packets: `10 kpps`, `5/min`, `1.5 kpps`, `1/2s`. Nothing is rounded.
@@ -145,6 +173,15 @@ pub fn format_rate(rate: Rate) -> String {
         (1, unit) => format!("{number}{letter}/{unit}"),
         (count, unit) => format!("{number}{letter}/{count}{unit}"),
     }
+}
+
+/// Formats a rate of requests: `10k/s`, `5/min`, `1.5k/s`, `1/2s`. Nothing is rounded.
+pub fn format_request_rate(rate: Rate) -> String {
+    if rate.period == SECOND {
+        let (number, letter) = with_multiplier(rate.packets);
+        return format!("{number}{letter}/s");
+    }
+    format_rate(rate)
 }
 
 /// A rate per second as a JSON number: an integer if it is one, else the nearest `f64`.

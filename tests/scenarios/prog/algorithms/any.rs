@@ -13,21 +13,21 @@ use super::super::{
 };
 
 /// Makes a random allowance of one algorithm, of about this size.
-pub(super) type Any = fn(&mut Random, u64) -> Allowance;
+pub(in super::super) type Any = fn(&mut Random, u64) -> Allowance;
 
-pub(super) const TOKEN_BUCKET: Any =
+pub(in super::super) const TOKEN_BUCKET: Any =
     |random, burst| Allowance::TokenBucket { rate: any_rate(random), burst };
-pub(super) const LEAKY_BUCKET: Any =
+pub(in super::super) const LEAKY_BUCKET: Any =
     |random, depth| Allowance::LeakyBucket { rate: any_rate(random), depth };
-pub(super) const GCRA: Any = |random, packets| {
+pub(in super::super) const GCRA: Any = |random, packets| {
     let rate = any_rate(random);
     Allowance::Gcra { rate, tolerance: rate.period / rate.packets * (packets - 1) }
 };
-pub(super) const FIXED_WINDOW: Any =
+pub(in super::super) const FIXED_WINDOW: Any =
     |random, limit| Allowance::FixedWindow { limit, window: any_window(random) };
-pub(super) const SLIDING_WINDOW: Any =
+pub(in super::super) const SLIDING_WINDOW: Any =
     |random, limit| Allowance::SlidingWindow { limit, window: any_window(random) };
-pub(super) const SLIDING_LOG: Any = |random, limit| {
+pub(in super::super) const SLIDING_LOG: Any = |random, limit| {
     let window = any_window(random);
     Allowance::SlidingLog { limit: limit.min(model::SlidingLog::MOST as u64), window }
 };
@@ -90,7 +90,12 @@ pub(super) fn pace(allowance: Allowance) -> [u64; 2] {
 
 /// The time of the next packet: at once, about when a packet conforms again, about when all is refilled or a
 /// window ends, or earlier, as after a clock that went back.
-pub(super) fn step(random: &mut Random, allowance: Allowance, cost: u64, now: u64) -> u64 {
+pub(in super::super) fn step(
+    random: &mut Random,
+    allowance: Allowance,
+    cost: u64,
+    now: u64,
+) -> u64 {
     let [unit, all] = pace(allowance);
     let mut below = |most: u64| random.below(most as usize + 1) as u64;
     match below(99) {

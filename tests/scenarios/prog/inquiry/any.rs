@@ -12,8 +12,8 @@ use limiter_tests::packet::{ACK, Frame, SYN, set_source};
 use limiter_userspace::policy::{
     Assignment, Context, Given, KeyPrefix, Policy, compile,
     model::{
-        Allowance, Control, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match,
-        Mode, Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
+        Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
+        Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
     },
 };
 
@@ -206,7 +206,6 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
         let (ipv4, ipv6) = *random.pick(&[(32, 64), (32, 128), (24, 48), (0, 0)]);
         let limits = 1 + random.below(7);
         let policy = Policy {
-            control: Control::default(),
             non_ip: maybe(random, 2, |random| Allowance::TokenBucket {
                 rate: Rate { packets: 1, period: 60 * SECOND },
                 burst: 1 + random.below(2) as u64,
@@ -218,11 +217,11 @@ pub(super) fn any_policy(random: &mut Random) -> Policy {
                 ("acme".into(), prefixes(random)),
                 ("other".into(), prefixes(random)),
             ]),
-            services: BTreeMap::new(),
             allow: narrow(random),
             deny: narrow(random),
             penalties: narrow(random),
             limits: (0..limits).map(|number| any_limit(random, format!("l{number}"))).collect(),
+            ..Policy::default()
         };
         // The policy has too many limits at once, or too many columns.
         if compile(&policy, &Assignment::default(), &Context::default()).is_ok() {

@@ -214,3 +214,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rates_of_requests_are_read_and_written() {
+    for (text, packets, period, written) in [
+        ("10/s", 10, SECOND, "10/s"),
+        ("10", 10, SECOND, "10/s"),
+        ("1.5k requests/s", 1_500, SECOND, "1.5k/s"),
+        ("2k rps", 2_000, SECOND, "2k/s"),
+        ("1 request/min", 1, MINUTE, "1/min"),
+        ("120 req/min", 120, MINUTE, "120/min"),
+        ("5/2h", 5, 120 * MINUTE, "5/2h"),
+    ] {
+        let rate = Rate { packets, period };
+        assert_eq!(parse_request_rate(text), Ok(rate), "{text}");
+        assert_eq!(format_request_rate(rate), written);
+        assert_eq!(parse_request_rate(written), Ok(rate));
+    }
+}
+
+#[test]
+fn rates_of_requests_are_refused_in_words_of_requests() {
+    let examples = "give requests per time, such as 100/s, 1k/s or 5/min";
+    for (text, message, remedy) in [
+        ("10kpps", "has the unknown unit \"kpps\"", "did you mean 10krps?"),
+        ("5 packets/s", "has the unknown unit \"packets/s\"", "did you mean 5requests/s?"),
+        ("2Mbit/s", "is an amount of data, and this limit counts requests", examples),
+        ("2Mbps", "is ambiguous: Mbps may mean megabits or megabytes per second", examples),
+        ("2G/s", "is above 1000000000 requests per second", "the highest rate is 1G/s"),
+        ("1/2year", "has the unknown unit \"/2year\"", examples),
+        ("1/400d", "is below one request in 366 days", "the lowest rate is 1/366day"),
+    ] {
+        let error = parse_request_rate(text).unwrap_err();
+        assert_eq!(error.to_string(), format!("rate \"{text}\" {message}"));
+        assert_eq!(error.remedy(), remedy, "{text}");
+    }
+}

@@ -1,0 +1,51 @@
+//! What the bridge answers about a request.
+
+/// What becomes of a request, and what is left of the limits that are about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// What the limits that are about the request have left after it, that which refuses it or has the least left first.
+    /// Limits that only count are not among them.
+    pub standings: Vec<Standing>,
+}
+
+impl Answer {
+    /// Nanoseconds until a request of this cost passes all of its limits, unless others are charged meanwhile; 0 when it does
+    /// at once, [`u64::MAX`] when it never does. It is the longest wait of a limit.
+    pub fn wait(&self) -> u64 {
+        self.standings.iter().map(|standing| standing.wait).max().unwrap_or(0)
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passes.
+    #[default]
+    Pass,
+    /// A limit refuses it, the first of the standings: 429.
+    Limited,
+    /// `deny`, a limit with `action: drop`, or the lack of an attribute refuses it, whatever its rate: 403.
+    Denied,
+}
+
+/// What a limit has left for a request's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The index of the limit in [`Policy::on_requests`](crate::policy::Policy::on_requests).
+    pub limit: usize,
+    /// The index of the layer.
+    pub layer: usize,
+    /// What passes at once after a rest: the burst, or the limit of a window.
+    pub quota: u64,
+    /// How long it takes, in ns, until all of the quota is there again after it was used up; the length of a window.
+    pub window: u64,
+    /// Requests of cost 1 that pass now.
+    pub left: u64,
+    /// Nanoseconds until a request of this cost passes, unless others are charged meanwhile; 0 when it does at once,
+    /// [`u64::MAX`] when it never does.
+    pub wait: u64,
+    /// Nanoseconds until nothing is charged any more.
+    pub refills: u64,
+}

@@ -1,0 +1,67 @@
+//! What a state has left.
+
+use std::time::Duration;
+
+use limiter_common::{
+    algorithm::{meter::Meter, policer::Policer as _, sliding_log::SlidingLog},
+    base::{slots::Slots, word::Word},
+};
+
+use crate::query::Fill;
+
+/// What a state has left, as in [`Standing`](super::super::answer::Standing).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Left {
+    /// Requests of cost 1 that pass now.
+    pub(super) left: u64,
+    /// Nanoseconds until a request passes; [`u64::MAX`] if it never does.
+    pub(super) wait: u64,
+    /// Nanoseconds until nothing is charged any more.
+    pub(super) refills: u64,
+}
+
+impl Left {
+    fn of(fill: Fill) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            left: fill.left(),
+            wait: fill.next.map_or(u64::MAX, nanoseconds),
+            refills: nanoseconds(fill.full),
+        }
+    }
+}
+
+/// What a state that nothing is charged to has left for a request of this cost.
+pub(super) fn fresh(meter: &Meter, now: u64, cost: u64) -> Left {
+    if !meter.is_wide() {
+        return of_word(meter, meter.fresh(now), now, cost);
+    }
+    let log = meter.sliding_log();
+    let wait = if for_cost(log, cost).is_some() { 0 } else { u64::MAX };
+    Left { left: log.limit, wait, refills: 0 }
+}
+
+/// What the state of this word has left for a request of this cost.
+pub(super) fn of_word(meter: &Meter, word: u64, now: u64, cost: u64) -> Left {
+    Fill::of_word(meter, word, now, cost).map(Left::of).unwrap_or_default()
+}
+
+/// What a log has left for a request of this cost.
+pub(super) fn of_log(
+    meter: &Meter,
+    control: &impl Word,
+    slots: &impl Slots,
+    now: u64,
+    cost: u64,
+) -> Left {
+    let log = meter.sliding_log();
+    let left = Left::of(Fill::of_log(log, control, slots, now));
+    let wait = for_cost(log, cost).map_or(u64::MAX, |log| log.wait(control, slots, now));
+    Left { wait, ..left }
+}
+
+/// The log that has room for one event exactly where this one has room for so many at once; `None` if it never has.
+pub(super) fn for_cost(log: SlidingLog, cost: u64) -> Option<SlidingLog> {
+    let limit = log.limit.checked_sub(cost.max(1) - 1).filter(|limit| *limit > 0)?;
+    Some(SlidingLog { limit, ..log })
+}

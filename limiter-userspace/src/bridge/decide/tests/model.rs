@@ -1,0 +1,184 @@
+//! Compares decisions with a naive model: a map from each key to its state, and each limit by itself.
+
+use limiter_common::algorithm::{
+    kind::Kind,
+    meter::Meter,
+    policer::{Decision, Policer as _},
+};
+use proptest::{prelude::*, sample::select};
+
+use super::*;
+
+/// A state of the model.
+#[derive(Clone, Debug)]
+enum State {
+    Word(u64),
+    /// The times of the events.
+    Log(Vec<u64>),
+}
+
+/// A limit with one layer, and its states.
+struct Naive {
+    limit: RequestLimit,
+    meter: Meter,
+    states: BTreeMap<String, State>,
+    conform: u64,
+}
+
+impl Naive {
+    fn new(limit: &RequestLimit) -> Self {
+        let meter = limit.layers[0].allowance.meter(1).unwrap();
+        Self { limit: limit.clone(), meter, states: BTreeMap::new(), conform: 0 }
+    }
+
+    fn key(&self, asked: &Asked) -> Option<String> {
+        let part = |part: &RequestKeyPart| match part {
+            RequestKeyPart::Source => asked.source.map(|source| source.to_string()),
+            RequestKeyPart::SourcePrefix { .. } => asked.source.map(|source| match source {
+                IpAddr::V4(source) => format!("{:?}", &source.octets()[..3]),
+                IpAddr::V6(source) => format!("{:?}", &source.octets()[..6]),
+            }),
+            RequestKeyPart::Tenant => None,
+            RequestKeyPart::Field(Field::Method) => Some(asked.method.to_owned()),
+            RequestKeyPart::Field(_) => asked.headers.0.get("x-user-id").cloned(),
+        };
+        let parts: Option<Vec<String>> = self.limit.key.parts.iter().map(part).collect();
+        parts.map(|parts| parts.join("|"))
+    }
+
+    /// The state after a request; `None` if it has no room. `Err` if the limit is not about it.
+    fn look(&self, asked: &Asked, hits: u64, now: u64) -> Result<(String, Option<State>), ()> {
+        let method = self.limit.matching.fields.get(&Field::Method);
+        if method.is_some_and(|patterns| !patterns.iter().any(|it| it.accepts(asked.method))) {
+            return Err(());
+        }
+        let key = self.key(asked).ok_or(())?;
+        let Allowance::SlidingLog { limit, window } = self.limit.layers[0].allowance else {
+            let word = match self.states.get(&key) {
+                Some(State::Word(word)) => *word,
+                _ => self.meter.fresh(now),
+            };
+            let quota = match self.meter.kind() {
+                Kind::Bucket => self.meter.gcra.left(0),
+                _ => self.meter.gcra.depth,
+            };
+            let next = match self.meter.decide(word, now, hits) {
+                Decision::Conform(next) if hits <= quota => Some(State::Word(next)),
+                _ => None,
+            };
+            return Ok((key, next));
+        };
+        let mut times = match self.states.get(&key) {
+            Some(State::Log(times)) => times.clone(),
+            _ => Vec::new(),
+        };
+        times.retain(|time| now - time < window);
+        times.extend((0..hits).map(|_| now));
+        let fits = times.len() as u64 <= limit;
+        Ok((key, fits.then_some(State::Log(times))))
+    }
+}
+
+fn allowance() -> impl Strategy<Value = Allowance> {
+    let rate = (1..50_u64, 1..100_u64)
+        .prop_map(|(packets, seconds)| Rate { packets, period: seconds * SECOND });
+    (0..6, rate, 1..8_u64).prop_map(|(kind, rate, burst)| {
+        let window = rate.period;
+        match kind {
+            0 => Allowance::TokenBucket { rate, burst },
+            1 => Allowance::LeakyBucket { rate, depth: burst },
+            2 => Allowance::Gcra { rate, tolerance: rate.period / rate.packets * (burst - 1) },
+            3 => Allowance::FixedWindow { limit: burst, window },
+            4 => Allowance::SlidingWindow { limit: burst, window },
+            _ => Allowance::SlidingLog { limit: burst, window },
+        }
+    })
+}
+
+fn any_limit() -> impl Strategy<Value = RequestLimit> {
+    let key = select(vec![
+        vec![],
+        vec![RequestKeyPart::Source],
+        vec![RequestKeyPart::SourcePrefix { ipv4: 24, ipv6: 48 }],
+        vec![RequestKeyPart::Field(user())],
+        vec![RequestKeyPart::Field(user()), RequestKeyPart::Source],
+        vec![RequestKeyPart::Field(Field::Method)],
+    ]);
+    let mode = select(vec![Mode::Enforce, Mode::Enforce, Mode::Monitor]);
+    (key, allowance(), mode, any::<bool>()).prop_map(|(key, allowance, mode, gets)| {
+        let mut limit = RequestLimit { mode, ..limit("", &key, allowance) };
+        if gets {
+            let patterns = vec![Pattern::Exact("GET".to_owned())];
+            limit.matching.fields.insert(Field::Method, patterns);
+        }
+        limit
+    })
+}
+
+/// Requests, with what they cost and how much later they come than the one before, in nanoseconds.
+fn events() -> impl Strategy<Value = Vec<(Asked, u64, u64)>> {
+    let source =
+        select(vec!["192.0.2.1", "192.0.2.2", "198.51.100.1", "2001:db8::1", "2001:db8:0:1::1"]);
+    let user = select(vec![None, Some("anna"), Some("bert"), Some("a-name-of-20-letters")]);
+    let method = select(vec!["GET", "POST"]);
+    let asked = (source, user, method).prop_map(|(source, user, method)| {
+        let asked = Asked::from(source).method(method);
+        user.map_or(asked.clone(), |user| asked.user(user))
+    });
+    let later = prop_oneof![Just(0), 0..10 * SECOND, 0..200 * SECOND];
+    prop::collection::vec((asked, prop_oneof![4 => Just(1), 1 => 1..4_u64], later), 1..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Each verdict is that of the model, and so is what each limit was charged. The table is dropped and opened again on the
+    /// way, and the policy is applied again: neither changes a verdict.
+    #[test]
+    fn every_verdict_is_that_of_the_model(
+        limits in prop::collection::vec(any_limit(), 1..6),
+        events in events(),
+        restart in 0..300_usize,
+    ) {
+        let mut limits = limits;
+        for (at, limit) in limits.iter_mut().enumerate() {
+            limit.name = format!("limit-{at}");
+        }
+        let mut models: Vec<Naive> = limits.iter().map(Naive::new).collect();
+        let directory = Directory::new();
+        let policy = policy(&limits);
+        let open = || Decider::new(&policy, Table::open(&directory.file(), 1_024).unwrap()).unwrap();
+        let mut decider = Some(open());
+        let (mut now, mut answer) = (NOW, Answer::default());
+        for (at, (asked, hits, later)) in events.iter().enumerate() {
+            now += later;
+            if at == restart {
+                drop(decider.take());
+                models.iter_mut().for_each(|model| model.conform = 0);
+                decider = Some(open());
+            }
+            let Some(decider) = &mut decider else { continue };
+            if at % 16 == 0 {
+                decider.apply(&policy).unwrap();
+            }
+            decider.decide(&asked.request(), *hits, now, &mut answer);
+            let looked: Vec<_> = models.iter().map(|it| it.look(asked, *hits, now)).collect();
+            let refuses = |(model, looked): (&Naive, &Result<(String, Option<State>), ()>)| {
+                model.limit.mode == Mode::Enforce && matches!(looked, Ok((_, None)))
+            };
+            let passes = !models.iter().zip(&looked).any(refuses);
+            let verdict = if passes { Verdict::Pass } else { Verdict::Limited };
+            prop_assert_eq!(answer.verdict, verdict, "event {}: {:?}", at, asked);
+            for (model, looked) in models.iter_mut().zip(looked).filter(|_| passes) {
+                if let Ok((key, Some(state))) = looked {
+                    model.states.insert(key, state);
+                    model.conform += 1;
+                }
+            }
+        }
+        let decider = decider.unwrap();
+        for model in &models {
+            prop_assert_eq!(decider.row(&model.limit.name).conform, model.conform);
+        }
+    }
+}

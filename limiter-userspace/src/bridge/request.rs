@@ -1,0 +1,39 @@
+//! A request, as a proxy tells of it.
+
+use std::net::IpAddr;
+
+/// A request that is decided about. Properties that a proxy did not tell of are `None`.
+pub struct Request<'r> {
+    /// The method, in upper case.
+    pub method: Option<&'r str>,
+    /// The host that was asked for, in lower case, without the port.
+    pub host: Option<&'r str>,
+    /// The path, without the query.
+    pub path: Option<&'r str>,
+    /// The domain of Envoy; empty for HTTP.
+    pub domain: &'r str,
+    /// The address that the limits take for the source: of the client, as the proxy says.
+    pub source: Option<IpAddr>,
+    /// What else the proxy told.
+    pub told: &'r dyn Told,
+}
+
+/// What a proxy told of a request: the headers of the client, and the entries of a descriptor.
+pub trait Told {
+    /// The value of the first header of this name, which is in lower case.
+    fn header(&self, name: &str) -> Option<&str>;
+
+    /// The value of the entry with this key, of a descriptor.
+    fn entry(&self, key: &str) -> Option<&str>;
+}
+
+/// Nothing was told.
+impl Told for () {
+    fn header(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn entry(&self, _: &str) -> Option<&str> {
+        None
+    }
+}

@@ -1,0 +1,92 @@
+//! The numbers of allowances.
+
+use std::collections::HashMap;
+
+use limiter_common::algorithm::{gcra::Gcra, kind::Kind, meter::Meter, policer::Policer as _};
+
+use crate::{
+    policy::{PolicyError, model::Allowance},
+    query::Fill,
+};
+
+/// What an allowance admits to a key.
+#[derive(Clone, Debug)]
+pub(in crate::bridge) struct Numbers {
+    pub(in crate::bridge) meter: Meter,
+    /// The meter by which states are re-scaled. It is that of the kernel half, which keeps a debt of one request at most.
+    pub(in crate::bridge) carry: Meter,
+    /// The meter of the state that keys without an entry share.
+    pub(in crate::bridge) shared: Meter,
+    /// See [`Standing::quota`](super::super::answer::Standing::quota).
+    pub(in crate::bridge) quota: u64,
+    /// See [`Standing::window`](super::super::answer::Standing::window).
+    pub(in crate::bridge) window: u64,
+    /// The largest cost that the meter can represent. A request that costs more never passes.
+    pub(in crate::bridge) most: u64,
+}
+
+impl Numbers {
+    /// For requests that cost `dearest` at most, or what the caller says. As many keys as `sharers` may share a state.
+    fn new(allowance: Allowance, dearest: u64, sharers: u32) -> Result<Self, PolicyError> {
+        let carry = allowance.meter(dearest)?;
+        let quota = match Fill::of_word(&carry, carry.fresh(0), 0, 1) {
+            Some(fill) => fill.most,
+            None => carry.gcra.depth,
+        };
+        let (meter, most) = with_room(carry, quota, dearest);
+        let shared = allowance.shared_meter(sharers, |allowance| allowance.meter(dearest))?;
+        let (shared, _) = with_room(shared, quota, dearest);
+        let Gcra { depth, shift, interval, .. } = meter.gcra;
+        let window = match meter.kind() {
+            Kind::Bucket => depth.div_ceil(1 << shift),
+            Kind::Fixed | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => interval,
+        };
+        Ok(Self { meter, carry, shared, quota, window, most })
+    }
+}
+
+/// The same meter for requests that cost up to all that it admits at once, where that is more than `dearest`; and the largest
+/// cost. Only what a bucket may owe depends on it.
+fn with_room(mut meter: Meter, quota: u64, dearest: u64) -> (Meter, u64) {
+    if meter.kind() != Kind::Bucket {
+        return (meter, u64::MAX);
+    }
+    let gcra = &mut meter.gcra;
+    let units = gcra.interval.checked_mul(quota).map(|units| units >> gcra.fraction);
+    match units.filter(|units| *units <= Gcra::MAX_DEPTH) {
+        Some(units) => {
+            gcra.dearest = gcra.dearest.max(units);
+            (meter, quota.max(dearest))
+        }
+        None => (meter, dearest),
+    }
+}
+
+/// The numbers of a policy, each once.
+#[derive(Debug, Default)]
+pub(super) struct Interner {
+    numbers: Vec<Numbers>,
+    known: HashMap<(Allowance, u64, u32), usize>,
+}
+
+impl Interner {
+    /// The place of the [numbers](Numbers::new) of an allowance.
+    pub(super) fn place(
+        &mut self,
+        allowance: Allowance,
+        dearest: u64,
+        sharers: u32,
+    ) -> Result<usize, PolicyError> {
+        let of = (allowance, dearest, sharers);
+        if let Some(place) = self.known.get(&of) {
+            return Ok(*place);
+        }
+        self.numbers.push(Numbers::new(allowance, dearest, sharers)?);
+        self.known.insert(of, self.numbers.len() - 1);
+        Ok(self.numbers.len() - 1)
+    }
+
+    pub(super) fn into_numbers(self) -> Vec<Numbers> {
+        self.numbers
+    }
+}

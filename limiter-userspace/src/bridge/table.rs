@@ -1,0 +1,326 @@
+//! The state of limits on requests: what each key is charged.
+//!
+//! A set-associative table, as that of the kernel state: a key belongs to a set of [`WAYS`] entries, by its hash. A key that
+//! owes nothing is as good as a new one, so its entry is given to another key when its set is full. A key that owes is never
+//! evicted. When all keys of a set owe, a newcomer is charged to the shared state of its row.
+//!
+//! **One owner.** A process has the table alone, by a lock on its file, and one thread decides at a time. So words are
+//! loaded and stored one after the other, without an exchange.
+//!
+//! **What outlives the process.** The state lies in memory that may be a file on tmpfs; the tags by which sets are searched are
+//! computed from it at the start. A process that is killed stops between two of its stores, and all stores before are seen by
+//! the next process. So the order of stores in the program is all that counts. The compiler keeps it, as each is a release
+//! store:
+//!
+//! * A charge is one store of one word. Of a request that is being charged to several limits, some may be charged and some
+//!   not; nobody was given its answer.
+//! * A re-scaled state is written beside the old one. The store of a word of the key then says which of both holds.
+//! * An entry that changes hands is freed first, then filled, and gets its key last.
+//! * A log counts an event before it writes the time of it. What was not written is found by its lap, and is given the time of
+//!   the last event, at the next start.
+
+use std::{cell::Cell, path::Path, sync::atomic::Ordering};
+
+pub use limiter_common::abi::table::WAYS;
+use limiter_common::{
+    algorithm::{
+        kind::Kind,
+        meter::{Measure, Meter},
+        policer::Policer as _,
+        sliding_log::SlidingLog,
+    },
+    base::slots::Slots as _,
+};
+
+pub use self::{error::TableError, file::Began};
+pub(super) use self::{
+    layout::{Area, Entry, Key, MOST_SHARED},
+    memory::{LogSlots, StateWord},
+};
+use self::{
+    layout::{Field, Layout},
+    memory::Memory,
+};
+
+mod error;
+mod file;
+mod layout;
+mod memory;
+
+/// The state of limits on requests.
+#[derive(Debug)]
+pub struct Table {
+    memory: Memory,
+    layout: Layout,
+    seed: [u64; 4],
+    /// For each set, the tags of its entries: of the keys, then of the logs. 0 is a free entry.
+    tags: Box<[[Cell<u32>; WAYS]]>,
+    /// The entries that have a key.
+    keys: Cell<usize>,
+    began: Began,
+}
+
+impl Table {
+    /// The number of keys of a table, unless another one is asked for.
+    pub const KEYS: usize = 262_144;
+    /// The largest number of keys; they take 1.5 GiB.
+    pub const MOST_KEYS: usize = 1 << 24;
+
+    /// A table with room for so many keys, rounded up to whole sets, at most [`MOST_KEYS`](Self::MOST_KEYS). Its state ends with
+    /// it.
+    pub fn in_memory(keys: usize) -> Self {
+        let layout = Layout::new(keys);
+        let memory = Memory::owned(layout.words());
+        // Each kernel that limiter runs on has random numbers.
+        let seed = crate::datapath::sys::random().unwrap_or_default();
+        Self::new(memory, layout, seed, Began::New)
+    }
+
+    /// The table in a file, which is made if it is not there. It has room for so many keys, rounded up to whole sets. State
+    /// that another process left is kept, unless it is of another boot, of another layout or of another size: [`began`](Self::began)
+    /// tells.
+    ///
+    /// The file takes all of its memory at once. It should be on tmpfs, as a page that is written to a disk can stall a
+    /// decision: see [`is_on_tmpfs`](Self::is_on_tmpfs).
+    ///
+    /// # Errors
+    /// [`TableError`].
+    pub fn open(path: &Path, keys: usize) -> Result<Self, TableError> {
+        if keys > Self::MOST_KEYS {
+            return Err(TableError::TooManyKeys { keys, most: Self::MOST_KEYS });
+        }
+        let layout = Layout::new(keys);
+        let (memory, seed, began) = file::open(path, &layout)?;
+        let table = Self::new(memory, layout, seed, began);
+        if began == Began::Kept {
+            table.recover();
+        }
+        Ok(table)
+    }
+
+    fn new(memory: Memory, layout: Layout, seed: [u64; 4], began: Began) -> Self {
+        let tags = (0..layout.sets()).map(|_| Default::default()).collect();
+        Self { memory, layout, seed, tags, keys: Cell::new(0), began }
+    }
+
+    /// How the table began.
+    pub const fn began(&self) -> Began {
+        self.began
+    }
+
+    /// Whether the state is in memory alone: it has no file, or one on tmpfs.
+    pub fn is_on_tmpfs(&self) -> bool {
+        self.memory.is_on_tmpfs()
+    }
+
+    /// The entries that have a key. Keys that owe nothing any more are among them.
+    pub const fn keys(&self) -> usize {
+        self.keys.get()
+    }
+
+    /// The bytes that the state takes.
+    pub const fn bytes(&self) -> usize {
+        self.layout.words() * size_of::<u64>()
+    }
+
+    /// What keys are hashed by, random; the same as long as the state is kept.
+    pub(super) const fn seed(&self) -> [u64; 4] {
+        self.seed
+    }
+
+    /// The entry of a key; `None` if it has none.
+    #[inline]
+    pub(super) fn find(&self, area: Area, key: Key) -> Option<Entry> {
+        let set = self.layout.set(area, key);
+        let mut ways = same(&self.tags[set], key.tag());
+        while ways != 0 {
+            let entry = self.layout.entry(set, ways.trailing_zeros() as usize);
+            if self.key(entry) == key {
+                return Some(entry);
+            }
+            ways &= ways - 1;
+        }
+        None
+    }
+
+    /// An entry that a key without one can have at `now`, in nanoseconds: a free one, or one whose key owes nothing, but for
+    /// those that are `taken`. `None` if there is none.
+    pub(super) fn vacancy(
+        &self,
+        area: Area,
+        key: Key,
+        now: u64,
+        taken: impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
+        let set = self.layout.set(area, key);
+        let tags = &self.tags[set];
+        let entries = || (0..WAYS).map(|way| self.layout.entry(set, way));
+        let is_free = |way: usize| tags[way].get() == 0;
+        let free = entries().enumerate().find(|(way, entry)| is_free(*way) && !taken(*entry));
+        let idle = |entry: &Entry| {
+            let word = self.word(*entry).get();
+            self.measure(*entry).owes(word, now) == 0 && !taken(*entry)
+        };
+        free.map(|(_, entry)| entry).or_else(|| entries().find(idle))
+    }
+
+    /// Gives an entry to a key, with the state in which nothing is charged by this meter at `now`, in nanoseconds.
+    pub(super) fn insert(&self, entry: Entry, key: Key, meter: &Meter, now: u64) {
+        if let Some(tags) = self.tags.get(entry.set())
+            && tags[entry.way()].replace(key.tag()) == 0
+        {
+            self.keys.set(self.keys.get() + 1);
+        }
+        self.fill(entry, key, fresh(meter, now), meter.measure());
+    }
+
+    /// The word of an entry's state.
+    #[inline]
+    pub(super) fn word(&self, entry: Entry) -> StateWord<'_> {
+        StateWord(&self.memory[self.layout.place(entry, self.state(entry))])
+    }
+
+    /// The slots of an entry that has some; of any other, none.
+    #[inline]
+    pub(super) fn slots(&self, entry: Entry) -> LogSlots<'_> {
+        LogSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
+    }
+
+    /// Re-scales the state of an entry to a meter at `now`, in nanoseconds. State of another algorithm begins anew.
+    #[inline]
+    pub(super) fn carry(&self, entry: Entry, meter: &Meter, now: u64) {
+        let (from, to) = (self.measure(entry), meter.measure());
+        if from != to {
+            self.carry_from(entry, meter, from, now);
+        }
+    }
+
+    #[cold]
+    fn carry_from(&self, entry: Entry, meter: &Meter, from: Measure, now: u64) {
+        let is_same = from.kind() == meter.kind && from != Measure::default();
+        let old = self.word(entry).get();
+        let word = if is_same { meter.carry(old, from, now) } else { fresh(meter, now) };
+        let other = self.state(entry).other();
+        self.write(entry, other, word, meter.measure());
+        self.store(entry, Field::SECOND, self.key(entry).second(other));
+    }
+
+    /// The shared states of these keys of rows, at most [`MOST_SHARED`] of them: those that they have, or others that nobody of
+    /// these has.
+    pub(super) fn claim_shared(&self, keys: &[Key]) -> Vec<Entry> {
+        let mut claimed = vec![None; keys.len()];
+        let mut others = Vec::new();
+        for entry in self.layout.shared() {
+            let key = self.key(entry);
+            match keys.iter().position(|wanted| *wanted == key) {
+                Some(at) if claimed[at].is_none() => claimed[at] = Some(entry),
+                _ => others.push(entry),
+            }
+        }
+        // Free ones are taken first, then those of rows that are gone.
+        others.sort_by_key(|entry| !self.key(*entry).is_none());
+        let mut others = others.into_iter();
+        let claimed = claimed.into_iter().zip(keys).filter_map(|(own, key)| {
+            own.or_else(|| {
+                let entry = others.next()?;
+                self.fill(entry, *key, 0, Measure::default());
+                Some(entry)
+            })
+        });
+        claimed.collect()
+    }
+
+    /// Gives an entry to a key. It is free meanwhile.
+    fn fill(&self, entry: Entry, key: Key, word: u64, measure: Measure) {
+        self.store(entry, Field::FIRST, 0);
+        for place in self.layout.slots(entry).into_iter().flatten() {
+            self.memory[place].store(0, Ordering::Release);
+        }
+        let state = Field::STATES[0];
+        self.write(entry, state, word, measure);
+        self.store(entry, Field::SECOND, key.second(state));
+        self.store(entry, Field::FIRST, key.first());
+    }
+
+    /// Makes the state that another process left fit for use: computes the tags, completes logs, and frees entries that no
+    /// process can have left.
+    fn recover(&self) {
+        for entry in self.layout.entries() {
+            let key = self.key(entry);
+            if key.is_none() {
+                continue;
+            }
+            let measure = self.measure(entry);
+            let has_slots = self.layout.slots(entry).is_some();
+            let fits = |area| self.layout.set(area, key) == entry.set();
+            let is_sound = match Kind::of(measure.kind()) {
+                _ if self.layout.is_shared(entry) => measure.kind() != Kind::Concurrent.number(),
+                Kind::Bucket | Kind::Fixed | Kind::Sliding => !has_slots && fits(Area::Keys),
+                Kind::SlidingLog => has_slots && fits(Area::Logs),
+                Kind::Concurrent => false,
+            };
+            if !is_sound {
+                self.store(entry, Field::FIRST, 0);
+                continue;
+            }
+            if measure.is_wide() {
+                let (slots, control) = (self.slots(entry), self.word(entry).get());
+                for place in 0..SlidingLog::MOST {
+                    slots.store(place, SlidingLog::copied(&slots, control, control, place));
+                }
+            }
+            if let Some(tags) = self.tags.get(entry.set()) {
+                tags[entry.way()].set(key.tag());
+                self.keys.set(self.keys.get() + 1);
+            }
+        }
+    }
+
+    fn key(&self, entry: Entry) -> Key {
+        Key::read([Field::FIRST, Field::SECOND].map(|field| self.load(entry, field)))
+    }
+
+    /// Which of its two states an entry has.
+    #[inline]
+    fn state(&self, entry: Entry) -> Field {
+        Field::STATES[(self.load(entry, Field::SECOND) & 1) as usize]
+    }
+
+    /// What the state of an entry is measured in.
+    #[inline]
+    fn measure(&self, entry: Entry) -> Measure {
+        let state = self.state(entry);
+        let [scale, span] =
+            [state.next(), state.next().next()].map(|field| self.load(entry, field));
+        Measure { scale, span }
+    }
+
+    fn write(&self, entry: Entry, state: Field, word: u64, measure: Measure) {
+        self.store(entry, state, word);
+        self.store(entry, state.next(), measure.scale);
+        self.store(entry, state.next().next(), measure.span);
+    }
+
+    #[inline]
+    fn load(&self, entry: Entry, field: Field) -> u64 {
+        self.memory[self.layout.place(entry, field)].load(Ordering::Relaxed)
+    }
+
+    fn store(&self, entry: Entry, field: Field, word: u64) {
+        self.memory[self.layout.place(entry, field)].store(word, Ordering::Release);
+    }
+}
+
+/// The word of a state in which nothing is charged at `now`, in nanoseconds.
+fn fresh(meter: &Meter, now: u64) -> u64 {
+    if meter.is_wide() { 0 } else { meter.fresh(now) }
+}
+
+/// The ways with this tag, as a set of bits.
+#[inline]
+fn same(tags: &[Cell<u32>; WAYS], tag: u32) -> u32 {
+    tags.iter().enumerate().fold(0, |ways, (way, own)| ways | u32::from(own.get() == tag) << way)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Where what lies in the memory of a table.
+//!
+//! In words of 64 bits: the header; the entries of keys whose state is a word, those of logs, and the shared states of rows;
+//! then the slots of logs and of shared states.
+
+use std::ops::Range;
+
+use limiter_common::{abi::table::WAYS, algorithm::sliding_log::SlidingLog};
+
+/// Words of the header: a page.
+pub(super) const HEADER: usize = 512;
+/// Words of an entry: a cache line.
+const ENTRY: usize = 8;
+/// For so many keys there is one log, which takes 17 times the room.
+const KEYS_PER_LOG: usize = 32;
+/// Rows that can have a shared state.
+pub(in crate::bridge) const MOST_SHARED: usize = 1_024;
+
+/// Entries with one kind of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bridge) enum Area {
+    /// The state is a word.
+    Keys,
+    /// The state is a log: a control word, and slots.
+    Logs,
+}
+
+/// The number of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bridge) struct Entry(u32);
+
+impl Entry {
+    /// The set that the entry belongs to, of all sets. A shared state is in none.
+    pub(super) const fn set(self) -> usize {
+        self.0 as usize / WAYS
+    }
+
+    pub(super) const fn way(self) -> usize {
+        self.0 as usize % WAYS
+    }
+}
+
+/// A word of an entry. The first two have the key. Then come two states, each with its word, and the two words of its
+/// [`Measure`](limiter_common::algorithm::meter::Measure); the lowest bit of the key's second word tells which of them holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field(usize);
+
+impl Field {
+    /// The first word of the key; 0 in a free entry.
+    pub(super) const FIRST: Self = Self(0);
+    /// The second word of the key.
+    pub(super) const SECOND: Self = Self(1);
+    /// The words of both states.
+    pub(super) const STATES: [Self; 2] = [Self(2), Self(5)];
+
+    /// The field after this one.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The word of the other state.
+    pub(super) fn other(self) -> Self {
+        let [one, two] = Self::STATES;
+        if self == one { two } else { one }
+    }
+}
+
+/// A row and what a request has of its key, as 127 bits of a keyed hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bridge) struct Key([u64; 2]);
+
+impl Key {
+    /// The key with this hash.
+    pub(in crate::bridge) fn new([first, second]: [u64; 2]) -> Self {
+        Self([first.max(1), second & !1])
+    }
+
+    /// The key in these two words of an entry.
+    pub(super) const fn read([first, second]: [u64; 2]) -> Self {
+        Self([first, second & !1])
+    }
+
+    /// Whether these are the words of a free entry.
+    pub(super) const fn is_none(self) -> bool {
+        self.0[0] == 0
+    }
+
+    pub(super) const fn first(self) -> u64 {
+        self.0[0]
+    }
+
+    /// The second word, where the state at this field holds.
+    pub(super) fn second(self, state: Field) -> u64 {
+        self.0[1] | u64::from(state == Field::STATES[1])
+    }
+
+    /// What of the key is compared first; not 0.
+    pub(super) fn tag(self) -> u32 {
+        (self.0[0] as u32).max(1)
+    }
+}
+
+/// How much there is of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    keys: usize,
+    logs: usize,
+}
+
+impl Layout {
+    /// The layout with room for so many keys.
+    pub(super) fn new(keys: usize) -> Self {
+        let keys = keys.clamp(1, super::Table::MOST_KEYS).next_multiple_of(WAYS);
+        Self { keys, logs: (keys / KEYS_PER_LOG).max(1).next_multiple_of(WAYS) }
+    }
+
+    /// What tells the layout from that of another size.
+    pub(super) const fn sizes(&self) -> [u64; 3] {
+        [self.keys as u64, self.logs as u64, MOST_SHARED as u64]
+    }
+
+    /// All words.
+    pub(super) const fn words(&self) -> usize {
+        self.slots_begin() + (self.logs + MOST_SHARED) * SlidingLog::MOST
+    }
+
+    /// The sets of keys and of logs.
+    pub(super) const fn sets(&self) -> usize {
+        (self.keys + self.logs) / WAYS
+    }
+
+    /// All entries.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        (0..self.all()).map(|number| Entry(number as u32))
+    }
+
+    /// The shared states.
+    pub(super) fn shared(&self) -> impl Iterator<Item = Entry> {
+        (self.keys + self.logs..self.all()).map(|number| Entry(number as u32))
+    }
+
+    pub(super) const fn is_shared(&self, entry: Entry) -> bool {
+        entry.0 as usize >= self.keys + self.logs
+    }
+
+    /// The set of a key.
+    #[inline]
+    pub(super) const fn set(&self, area: Area, key: Key) -> usize {
+        let (first, entries) = match area {
+            Area::Keys => (0, self.keys),
+            Area::Logs => (self.keys, self.logs),
+        };
+        // The upper half of the hash, as the lower one is the tag.
+        let share = (key.0[0] >> 32) * (entries / WAYS) as u64;
+        first / WAYS + (share >> 32) as usize
+    }
+
+    /// An entry of a set.
+    #[inline]
+    pub(super) const fn entry(&self, set: usize, way: usize) -> Entry {
+        Entry((set * WAYS + way) as u32)
+    }
+
+    /// The place of a word of an entry.
+    #[inline]
+    pub(super) const fn place(&self, entry: Entry, field: Field) -> usize {
+        HEADER + entry.0 as usize * ENTRY + field.0
+    }
+
+    /// The places of the slots of an entry; `None` if its state is a word.
+    pub(super) fn slots(&self, entry: Entry) -> Option<Range<usize>> {
+        let number = (entry.0 as usize).checked_sub(self.keys)?;
+        let begin = self.slots_begin() + number * SlidingLog::MOST;
+        Some(begin..begin + SlidingLog::MOST)
+    }
+
+    const fn all(&self) -> usize {
+        self.keys + self.logs + MOST_SHARED
+    }
+
+    const fn slots_begin(&self) -> usize {
+        HEADER + self.all() * ENTRY
+    }
+}

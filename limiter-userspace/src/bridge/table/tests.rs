@@ -1,0 +1,353 @@
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::PathBuf,
+    process,
+    sync::atomic::AtomicU64,
+};
+
+use limiter_common::{
+    algorithm::{
+        policer::Decision,
+        rate::{Rate, SECOND},
+        window::Window,
+    },
+    base::word::Word as _,
+};
+use proptest::prelude::*;
+
+use super::{layout::HEADER, *};
+use crate::error::Failure as _;
+
+const NOW: u64 = 1_000_000 * SECOND;
+
+/// A directory of its own, removed in the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("limiter-table-{}-{number}", process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("state")
+    }
+
+    fn open(&self) -> Table {
+        Table::open(&self.file(), 64).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _: std::io::Result<()> = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bucket(burst: u64) -> Meter {
+    Meter::bucket(Rate::per_second(1).bucket(burst, 1).unwrap())
+}
+
+fn log() -> Meter {
+    Meter::of_sliding_log(SlidingLog::new(5, 60 * SECOND).unwrap())
+}
+
+fn key(number: u64) -> Key {
+    // As a hash: any of its bits tells keys apart.
+    let mix = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    Key::new([mix(mix(number)), mix(number)])
+}
+
+/// Charges one to a key that has an entry.
+fn charge(table: &Table, entry: Entry, meter: &Meter, now: u64) -> bool {
+    let word = table.word(entry);
+    match meter.decide(word.get(), now, 1) {
+        Decision::Conform(next) => word.compare_exchange(word.get(), next) != next,
+        _ => false,
+    }
+}
+
+/// Gives an entry to a key and charges one to it; `None` if there is no room.
+fn owing(table: &Table, number: u64) -> Option<Entry> {
+    let entry = table.vacancy(Area::Keys, key(number), NOW, |_| false)?;
+    table.insert(entry, key(number), &bucket(5), NOW);
+    assert!(charge(table, entry, &bucket(5), NOW));
+    Some(entry)
+}
+
+#[test]
+fn a_key_that_owes_is_never_evicted_and_one_that_does_not_is() {
+    let table = Table::in_memory(64);
+    let known: Vec<u64> = (0..10_000).filter(|number| owing(&table, *number).is_some()).collect();
+    assert_eq!((known.len(), table.keys()), (64, 64), "every entry was given once");
+    for number in &known {
+        assert!(table.find(Area::Keys, key(*number)).is_some());
+    }
+    assert!(known.iter().all(|number| table.find(Area::Logs, key(*number)).is_none()));
+    // A second later nobody owes any more.
+    let new = 1_000_000;
+    let entry = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, |_| false).unwrap();
+    let next = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, |it| it == entry).unwrap();
+    assert_ne!(entry, next, "what is taken is not given twice");
+    table.insert(entry, key(new), &bucket(5), NOW + SECOND + 1);
+    assert_eq!((table.find(Area::Keys, key(new)), table.keys()), (Some(entry), 64));
+    let gone = known.iter().filter(|number| table.find(Area::Keys, key(**number)).is_none());
+    assert_eq!(gone.count(), 1);
+}
+
+#[test]
+fn another_process_finds_the_state() {
+    let directory = Directory::new();
+    let (seed, word, shared) = {
+        let table = directory.open();
+        assert_eq!(table.began(), Began::New);
+        let entry = owing(&table, 7).unwrap();
+        assert!(charge(&table, entry, &bucket(5), NOW));
+        let [shared] = table.claim_shared(&[key(1)])[..] else { unreachable!() };
+        table.carry(shared, &bucket(80), NOW);
+        assert!(charge(&table, shared, &bucket(80), NOW));
+        (table.seed(), table.word(entry).get(), table.word(shared).get())
+    };
+    let table = directory.open();
+    assert_eq!((table.began(), table.seed(), table.keys()), (Began::Kept, seed, 1));
+    let entry = table.find(Area::Keys, key(7)).unwrap();
+    assert_eq!(table.word(entry).get(), word);
+    assert_eq!(table.measure(entry), bucket(5).measure());
+    let again = table.claim_shared(&[key(2), key(1)]);
+    assert_eq!(table.word(again[1]).get(), shared);
+    assert_ne!(again[0], again[1]);
+    let mode = fs::metadata(directory.file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_shared_state_stays_until_its_place_is_needed() {
+    let table = Table::in_memory(16);
+    let keys: Vec<Key> = (0..MOST_SHARED as u64).map(key).collect();
+    let first = table.claim_shared(&keys[..10]);
+    table.carry(first[3], &bucket(80), NOW);
+    assert!(charge(&table, first[3], &bucket(80), NOW));
+    let word = table.word(first[3]).get();
+    // Rows that are gone keep theirs, as long as others are free.
+    let others = table.claim_shared(&keys[10..600]);
+    assert!(others.iter().all(|entry| !first.contains(entry)));
+    assert_eq!(table.claim_shared(&keys[..10]), first);
+    assert_eq!(table.word(first[3]).get(), word);
+    let all = table.claim_shared(&keys);
+    assert_eq!((all.len(), all[3]), (MOST_SHARED, first[3]));
+    assert_eq!(table.word(first[3]).get(), word);
+}
+
+#[test]
+fn a_state_is_re_scaled_and_that_of_another_algorithm_begins_anew() {
+    let table = Table::in_memory(16);
+    let entry = owing(&table, 1).unwrap();
+    for _ in 0..4 {
+        assert!(charge(&table, entry, &bucket(5), NOW));
+    }
+    assert!(!charge(&table, entry, &bucket(5), NOW));
+    // All of it is used, whatever it is.
+    for burst in [100, 7, 5] {
+        table.carry(entry, &bucket(burst), NOW);
+        assert_eq!(table.measure(entry), bucket(burst).measure());
+        assert!(!charge(&table, entry, &bucket(burst), NOW), "{burst}");
+        assert_eq!(table.find(Area::Keys, key(1)), Some(entry));
+    }
+    let window = Meter::fixed(Window::new(3, SECOND).unwrap());
+    table.carry(entry, &window, NOW);
+    assert!(charge(&table, entry, &window, NOW));
+}
+
+#[test]
+fn a_log_that_another_key_goes_on_with_is_empty() {
+    let table = Table::in_memory(16);
+    let log = log();
+    let events = |number: u64, now: u64| {
+        let entry = table.find(Area::Logs, key(number)).unwrap_or_else(|| {
+            let entry = table.vacancy(Area::Logs, key(number), now, |_| false).unwrap();
+            table.insert(entry, key(number), &log, now);
+            entry
+        });
+        let (word, slots) = (table.word(entry), table.slots(entry));
+        let mut events = 0;
+        while let Ok(look) = log.sliding_log().look(&word, &slots, now) {
+            log.sliding_log().attempt(&word, &slots, look, now).unwrap();
+            events += 1;
+        }
+        events
+    };
+    for round in 0..40 {
+        let now = NOW + round * 61 * SECOND;
+        // Sixteen logs, one after the other of other keys each time.
+        for number in 0..16 {
+            assert_eq!(events(round * 16 + number, now), 5);
+            assert_eq!(events(round * 16 + number, now), 0);
+        }
+        assert!(table.vacancy(Area::Logs, key(u64::MAX), now, |_| false).is_none());
+    }
+}
+
+#[test]
+fn an_event_that_was_counted_and_not_written_is_one() {
+    let directory = Directory::new();
+    let log = log();
+    let [entry, control] = {
+        let table = directory.open();
+        let entry = table.vacancy(Area::Logs, key(1), NOW, |_| false).unwrap();
+        table.insert(entry, key(1), &log, NOW);
+        let (word, slots) = (table.word(entry), table.slots(entry));
+        for step in 0..150 {
+            let now = NOW + step * 20 * SECOND;
+            let look = log.sliding_log().look(&word, &slots, now).unwrap();
+            log.sliding_log().attempt(&word, &slots, look, now).unwrap();
+        }
+        // The process is killed after it counted an event.
+        let place = 149 % SlidingLog::MOST;
+        slots.store(place, table.slots(entry).load(place) ^ 1 << 63);
+        let key = table.layout.place(entry, Field::FIRST) as u64;
+        [key, word.get()]
+    };
+    let now = NOW + 149 * 20 * SECOND;
+    let table = directory.open();
+    let found = table.find(Area::Logs, key(1)).unwrap();
+    assert_eq!(table.layout.place(found, Field::FIRST) as u64, entry);
+    let (word, slots) = (table.word(found), table.slots(found));
+    assert_eq!((word.get(), log.sliding_log().fill(&word, &slots, now)), (control, 3));
+    for lap in 0..300 {
+        let look = log.sliding_log().look(&word, &slots, now + lap * 20 * SECOND);
+        let look = look.unwrap_or_else(|refusal| panic!("{refusal:?} at {lap}"));
+        log.sliding_log().attempt(&word, &slots, look, now + lap * 20 * SECOND).unwrap();
+    }
+}
+
+#[test]
+fn two_processes_cannot_have_a_table() {
+    let directory = Directory::new();
+    let table = directory.open();
+    let error = Table::open(&directory.file(), 64).unwrap_err();
+    assert!(matches!(error, TableError::InUse { .. }), "{error}");
+    assert!(error.remedy().unwrap().contains("stop that process"));
+    drop(table);
+    assert_eq!(directory.open().began(), Began::Kept);
+}
+
+#[test]
+fn state_that_is_of_no_use_begins_anew() {
+    let directory = Directory::new();
+    let make = || {
+        fs::write(directory.file(), "").unwrap();
+        assert!(owing(&directory.open(), 7).is_some());
+    };
+    let began_after = |at: usize, word: u64| {
+        make();
+        let mut bytes = fs::read(directory.file()).unwrap();
+        bytes[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        fs::write(directory.file(), bytes).unwrap();
+        let table = directory.open();
+        assert_eq!(table.find(Area::Keys, key(7)), None);
+        assert_eq!(table.keys(), 0);
+        table.began()
+    };
+    assert_eq!(began_after(1, 2), Began::OtherLayout);
+    assert_eq!(began_after(2, 80), Began::OtherSize);
+    assert_eq!(began_after(9, 1), Began::OtherBoot);
+    assert_eq!(began_after(11, 0), Began::Unfinished);
+    make();
+    assert_eq!(Table::open(&directory.file(), 128).unwrap().began(), Began::OtherSize);
+    make();
+    let bytes = fs::read(directory.file()).unwrap();
+    fs::write(directory.file(), &bytes[..bytes.len() - 8]).unwrap();
+    assert_eq!(directory.open().began(), Began::OtherSize);
+    fs::write(directory.file(), &bytes[..50]).unwrap();
+    assert_eq!(directory.open().began(), Began::Unfinished);
+    assert!(directory.open().began().to_string().contains("kept"));
+}
+
+#[test]
+fn what_is_no_table_is_left_alone() {
+    let directory = Directory::new();
+    fs::write(directory.file(), "somebody's notes").unwrap();
+    let error = Table::open(&directory.file(), 64).unwrap_err();
+    assert!(matches!(error, TableError::Foreign { .. }), "{error}");
+    assert_eq!(fs::read(directory.file()).unwrap(), b"somebody's notes");
+    let link = directory.0.join("link");
+    symlink(directory.file(), &link).unwrap();
+    for path in [link, directory.0.clone()] {
+        let error = Table::open(&path, 64).unwrap_err();
+        assert!(matches!(error, TableError::NotAFile { .. }), "{error}");
+    }
+    let error = Table::open(&directory.0.join("not/there"), 64).unwrap_err();
+    assert!(matches!(error, TableError::NoDirectory { .. }), "{error}");
+    assert!(error.remedy().unwrap().contains("mkdir"));
+    let error = Table::open(&directory.file(), usize::MAX).unwrap_err();
+    assert!(matches!(error, TableError::TooManyKeys { .. }), "{error}");
+}
+
+#[test]
+fn a_table_knows_whether_a_disk_can_stall_it() {
+    assert!(Table::in_memory(16).is_on_tmpfs());
+    let path = PathBuf::from(format!("/dev/shm/limiter-table-{}", process::id()));
+    let table = Table::open(&path, 16).unwrap();
+    fs::remove_file(path).unwrap();
+    assert!(table.is_on_tmpfs());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the file holds, the table can be used.
+    #[test]
+    fn any_content_can_be_read(
+        words in prop::collection::vec((any::<u64>(), 0..64_u32), 200),
+        steps in prop::collection::vec((0..600_u64, 0..1_u64 << 45), 100),
+    ) {
+        let directory = Directory::new();
+        {
+            let table = directory.open();
+            let all = table.memory.len();
+            for (at, (word, shift)) in words.iter().cycle().take(all - HEADER).enumerate() {
+                table.memory[HEADER + at].store(word >> shift, Ordering::Relaxed);
+            }
+            // Keys where they belong, so that their states are not thrown away.
+            for (number, entry) in (0..).zip(table.layout.entries()) {
+                let area = if table.layout.slots(entry).is_some() { Area::Logs } else { Area::Keys };
+                let own = (number..).map(key).take(600);
+                let own = own.filter(|own| table.layout.set(area, *own) == entry.set());
+                if let Some(own) = own.into_iter().next() {
+                    table.store(entry, Field::FIRST, own.first());
+                    table.store(entry, Field::SECOND, own.second(Field::STATES[number as usize % 2]));
+                }
+            }
+        }
+        let table = directory.open();
+        prop_assert_eq!(table.began(), Began::Kept);
+        let meters =
+            [bucket(5), log(), Meter::sliding(Window::new(9, SECOND).unwrap()), bucket(1 << 20)];
+        for (at, (number, now)) in steps.into_iter().enumerate() {
+            let meter = &meters[at % meters.len()];
+            let area = if meter.is_wide() { Area::Logs } else { Area::Keys };
+            let Some(entry) = table.find(area, key(number)) else {
+                if let Some(entry) = table.vacancy(area, key(number), now, |_| false) {
+                    table.insert(entry, key(number), meter, now);
+                }
+                continue;
+            };
+            table.carry(entry, meter, now);
+            if meter.is_wide() {
+                let (word, slots) = (table.word(entry), table.slots(entry));
+                let log = meter.sliding_log();
+                let _: u64 = log.wait(&word, &slots, now);
+                if let Ok(look) = log.look(&word, &slots, now) {
+                    prop_assert!(log.attempt(&word, &slots, look, now).is_some());
+                }
+            } else {
+                let _: bool = charge(&table, entry, meter, now);
+                let _: u64 = meter.wait(table.word(entry).get(), now, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Both floors decide alike: the program about packets, and the bridge about requests of the same sources at the same times,
+//! by limits with the same numbers.
+
+use std::net::IpAddr;
+
+use limiter_common::algorithm::rate::SECOND;
+use limiter_tests::program::Verdict;
+use limiter_userspace::{
+    bridge::{
+        answer::{self, Answer},
+        decide::Decider,
+        request::Request,
+        table::Table,
+    },
+    policy::{
+        Policy,
+        model::{
+            Allowance, KeyPart, Layer, Limit, Mode, RequestKeyPart, RequestLayer, RequestLimit,
+        },
+    },
+};
+
+use super::{
+    NOW, Run,
+    algorithms::any::{
+        Any, FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, step,
+    },
+    is_emulated, most,
+    mutation::Random,
+    part, program, seed, udp,
+};
+
+/// Runs, and steps in each run, for each algorithm.
+const RUNS: u64 = 30;
+const STEPS: u32 = 1_000;
+
+/// A limit on packets by their source with these layers, and the same limit on requests. The program goes by the exact time.
+fn both(name: &str, mode: Mode, allowances: &[Allowance]) -> (Limit, RequestLimit) {
+    let layers = allowances.iter().map(|allowance| Layer { allowance: *allowance, key: None });
+    let packets = Limit {
+        layers: layers.collect(),
+        mode,
+        precise: true,
+        ..Limit::new(name, &[KeyPart::Source])
+    };
+    let layers =
+        allowances.iter().map(|allowance| RequestLayer { allowance: *allowance, key: None });
+    let requests = RequestLimit {
+        layers: layers.collect(),
+        mode,
+        ..RequestLimit::new(name, &[RequestKeyPart::Source])
+    };
+    (packets, requests)
+}
+
+fn policy((packets, requests): (Limit, RequestLimit)) -> Policy {
+    let mut policy = Policy::default();
+    policy.limits.push(packets);
+    policy.on_requests.push(requests);
+    policy
+}
+
+/// Compares the verdicts about the same events, in runs with one layer and with two, with changes of the policy.
+fn check(any: Any, may_go_far_back: bool) {
+    let seed = seed();
+    let mut program = program(&Policy::default());
+    let mut verdicts = [0_u64; 2];
+    for run in 0..most(RUNS) {
+        let mut random = Random::new(seed, run);
+        let allowance = |random: &mut Random| {
+            let bits = random.below(7);
+            let size = 1 + random.below(1 << bits) as u64;
+            any(random, size)
+        };
+        let name = format!("limit-{run}");
+        let mode = if run % 5 == 4 { Mode::Monitor } else { Mode::Enforce };
+        let mut layers = vec![allowance(&mut random)];
+        if run % 3 == 2 {
+            layers.push(allowance(&mut random));
+        }
+        let _run = Run { seed, run, of: &layers.clone() };
+        let mut in_force = policy(both(&name, mode, &layers));
+        program.apply(&in_force).unwrap();
+        let mut decider = Decider::new(&in_force, Table::in_memory(1_024)).unwrap();
+        let sources: [IpAddr; 4] = [
+            [192, 0, 2, run as u8].into(),
+            [198, 51, 100, run as u8].into(),
+            [0x2001, 0xdb8, run as u16, 0, 0, 0, 0, 1].into(),
+            [0x2001, 0xdb8, run as u16, 1, 0, 0, 0, 1].into(),
+        ];
+        let (mut now, mut latest) = (NOW + random.below(1 << 40) as u64, 0);
+        for number in 0..STEPS {
+            if number % 300 == 299 {
+                layers[0] = allowance(&mut random);
+                in_force = policy(both(&name, mode, &layers));
+                program.apply(&in_force).unwrap();
+                decider.apply(&in_force).unwrap();
+            }
+            let source = *random.pick(&sources);
+            program.at(now).unwrap();
+            let verdict = program.run(&udp(source)).unwrap();
+            let request = Request {
+                method: Some("GET"),
+                host: None,
+                path: Some("/"),
+                domain: "",
+                source: Some(source),
+                told: &(),
+            };
+            let mut answer = Answer::default();
+            decider.decide(&request, 1, now, &mut answer);
+            let told = match answer.verdict {
+                answer::Verdict::Pass => Verdict::Pass,
+                answer::Verdict::Limited => Verdict::Drop,
+                answer::Verdict::Denied => unreachable!("nothing is denied"),
+            };
+            assert_eq!(verdict, told, "step {number} at {now}: {source}");
+            verdicts[usize::from(verdict == Verdict::Drop)] += 1;
+            latest = latest.max(now);
+            now = step(&mut random, layers[0], 1, now);
+            if !may_go_far_back {
+                now = now.max(latest.saturating_sub(SECOND));
+            }
+        }
+        // What was counted is the same, too.
+        let tally = program.tally(&name).unwrap();
+        let counts = decider.counts();
+        let row = counts.rows.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(
+            [row.conform, row.exceed, row.exceed_monitor, row.near],
+            [tally.conform, tally.exceed, tally.monitored, tally.near].map(|it| it.packets)
+        );
+    }
+    program.check_accounts().unwrap();
+    // Unless both verdicts occur often, the comparison would prove nothing.
+    let least = verdicts.into_iter().min().unwrap();
+    println!("{verdicts:?}");
+    assert!(is_emulated() || least * 10 > part(RUNS) * u64::from(STEPS), "{verdicts:?}");
+}
+
+#[test]
+fn a_token_bucket_decides_alike() {
+    check(TOKEN_BUCKET, true);
+}
+
+#[test]
+fn a_leaky_bucket_decides_alike() {
+    check(LEAKY_BUCKET, true);
+}
+
+/// A request may cost all that a limit admits at once. So this bucket may owe more than that of the program, and counts as
+/// lost after a clock went back for longer.
+#[test]
+fn gcra_decides_alike() {
+    check(GCRA, false);
+}
+
+#[test]
+fn a_fixed_window_decides_alike() {
+    check(FIXED_WINDOW, true);
+}
+
+#[test]
+fn a_sliding_window_decides_alike() {
+    check(SLIDING_WINDOW, true);
+}
+
+#[test]
+fn a_sliding_log_decides_alike() {
+    check(SLIDING_LOG, true);
+}
