@@ -2,6 +2,7 @@
 
 mod agent;
 mod attach;
+mod bridge;
 mod commands;
 mod completion;
 mod confirm;

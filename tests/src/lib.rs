@@ -1,6 +1,7 @@
 //! The harness that the scenarios, the demonstration and the benchmarks of limiter share.
 
 pub mod command;
+pub mod http;
 pub mod leak;
 pub mod machine;
 pub mod model;

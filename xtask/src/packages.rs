@@ -116,6 +116,20 @@ const PACKAGES: &[Package] = &[
         why: "bans by limiter what a test writes into a log",
     },
     Package {
+        name: "curl",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("curl"),
+        why: "a client that waits as the bridge tells it to",
+    },
+    Package {
+        name: "python3",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("python3"),
+        why: "runs the client that the page about requests shows",
+    },
+    Package {
         name: "nftables",
         used_by: Use::Traffic,
         distro_toolchain: false,

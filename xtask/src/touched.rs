@@ -7,11 +7,13 @@ use anyhow::{Context as _, Result};
 use crate::{child, workspace};
 
 /// The tests that a changed file needs: a prefix of its path, and a module of the target `integration`.
-const ASKED_FOR: [(&str, &str); 29] = [
+const ASKED_FOR: [(&str, &str); 31] = [
     ("docs/", "cli::documented"),
+    ("docs/l7.md", "cli::bridge"),
     ("README.md", "cli::documented"),
     ("limiter-ebpf/", "netns::limits"),
     ("limiter-userspace/src/agent/", "cli::agent"),
+    ("limiter-userspace/src/bridge/", "cli::bridge"),
     ("limiter-userspace/src/cli/", "cli::commands"),
     ("limiter-userspace/src/cli/", "cli::mistakes"),
     ("limiter-userspace/src/cli/attach/", "cli::attach"),

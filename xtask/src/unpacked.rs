@@ -16,22 +16,40 @@ pub(crate) struct Unpacked {
     pub(crate) variable: &'static str,
     packages: &'static [&'static str],
     programs: &'static [&'static str],
+    /// Where the packages have the programs.
+    place: &'static str,
     why: &'static str,
 }
 
 /// All of them.
-pub(crate) const UNPACKED: [Unpacked; 2] = [
+pub(crate) const UNPACKED: [Unpacked; 4] = [
     Unpacked {
         variable: "LIMITER_PROMETHEUS",
         packages: &["prometheus"],
         programs: &["prometheus", "promtool"],
+        place: "usr/bin",
         why: "scrapes what is limited, and checks rules and dashboard; it is not installed",
     },
     Unpacked {
         variable: "LIMITER_CROWDSEC",
         packages: &["crowdsec", "crowdsec-custom-bouncer", "libsqlite3-0"],
         programs: &["crowdsec", "cscli", "crowdsec-custom-bouncer"],
+        place: "usr/bin",
         why: "has limiter ban what a test decides; it is not installed",
+    },
+    Unpacked {
+        variable: "LIMITER_NGINX",
+        packages: &["nginx"],
+        programs: &["nginx"],
+        place: "usr/sbin",
+        why: "asks the bridge about requests; it is not installed",
+    },
+    Unpacked {
+        variable: "LIMITER_CADDY",
+        packages: &["caddy"],
+        programs: &["caddy"],
+        place: "usr/bin",
+        why: "another proxy that asks the bridge; it is not installed",
     },
 ];
 
@@ -44,7 +62,7 @@ impl Unpacked {
         let has_all = |folder: &PathBuf| {
             self.programs.iter().all(|program| folder_of(program).as_ref() == Some(folder))
         };
-        let ours = || workspace::tools().join(self.name()).join("usr/bin");
+        let ours = || workspace::tools().join(self.name()).join(self.place);
         installed.filter(has_all).unwrap_or_else(ours)
     }
 

@@ -1,8 +1,14 @@
-//! Where an agent serves its metrics.
+//! Where an agent serves its metrics, and a bridge answers.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{
+    fmt, fs, io,
+    net::SocketAddr,
+    os::unix::{fs::FileTypeExt as _, net::UnixStream},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
-/// Where metrics are served.
+/// Where something is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A port of an address.
@@ -45,6 +51,21 @@ impl FromStr for Address {
             .map(Self::Tcp)
             .map_err(|_| "give ADDRESS:PORT, as 127.0.0.1:9180, or unix:PATH".to_owned())
     }
+}
+
+/// Removes the socket of a process that was killed: one that nobody listens at.
+///
+/// # Errors
+/// It cannot be removed.
+pub(crate) fn remove_dead(path: &Path) -> io::Result<()> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    if is_socket
+        && UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    {
+        fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

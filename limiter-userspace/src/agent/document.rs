@@ -21,7 +21,7 @@ const SETTLED: Duration = Duration::from_millis(900);
 
 /// A document, and the files that it takes sets from.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(crate) struct Document {
     path: PathBuf,
     /// All files that it was read from last.
     files: Vec<PathBuf>,
@@ -35,18 +35,18 @@ pub(super) struct Document {
 }
 
 /// The policy of a document, what of it is hardly meant so, and the sets and tenants that have files.
-pub(super) type Read = (Policy, Warnings, FromFiles);
+pub(crate) type Read = (Policy, Warnings, FromFiles);
 
 /// What of a file changes with it; nothing if there is none.
 type Stamp = Option<[i64; 7]>;
 
 impl Document {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         let files = vec![path.clone()];
         Self { path, files, seen: Vec::new(), since: Instant::now(), read: None, wanted: true }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -55,7 +55,7 @@ impl Document {
     ///
     /// # Errors
     /// As [`reading::read_with_files`].
-    pub(super) fn look(&mut self, now: u64, must: bool) -> Option<Result<Read>> {
+    pub(crate) fn look(&mut self, now: u64, must: bool) -> Option<Result<Read>> {
         self.wanted |= must;
         self.see();
         let is_due = self.read.as_ref() != Some(&self.seen) && self.since.elapsed() >= SETTLED;

@@ -6,7 +6,7 @@
 pub mod address;
 mod backoff;
 mod counts;
-mod document;
+pub(crate) mod document;
 pub mod event;
 mod faults;
 pub mod journal;
@@ -167,7 +167,7 @@ pub fn run(
 }
 
 /// Tells the service manager, if one waits to be told.
-fn manager(state: &[NotifyState<'_>]) {
+pub(crate) fn manager(state: &[NotifyState<'_>]) {
     // Whether it heard is its own business; it acts on what it does not hear.
     let _: io::Result<()> = notify(state);
 }

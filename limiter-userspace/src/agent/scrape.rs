@@ -5,11 +5,7 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     fs, io,
-    os::unix::{
-        fs::{FileTypeExt as _, PermissionsExt as _},
-        net::UnixStream,
-    },
-    path::Path,
+    os::unix::fs::PermissionsExt as _,
     pin::pin,
     sync::{Arc, Mutex as Locked, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -33,7 +29,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{address::Address, counts::Counts, wanted::Wanted};
+use super::{
+    address::{Address, remove_dead},
+    counts::Counts,
+    wanted::Wanted,
+};
 use crate::{
     datapath::{bpffs::Pins, instance::attached, interface, link::exists, maps::Maps},
     error::Result,
@@ -96,18 +96,6 @@ impl Listener {
             Self::Unix(listener) => Box::new(listener.accept().await?.0),
         })
     }
-}
-
-/// Removes the socket of an agent that was killed: one that nobody listens at.
-fn remove_dead(path: &Path) -> io::Result<()> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
-    if is_socket
-        && UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    {
-        fs::remove_file(path)?;
-    }
-    Ok(())
 }
 
 /// Begins to serve at an address, and goes on as long as the process does.

@@ -16,7 +16,7 @@ use self::{
 use super::{
     answer::{Answer, Verdict},
     request::Request,
-    rules::{About, Listed, MOST_AT_ONCE, Rules},
+    rules::{About, Compiled, Listed, MOST_AT_ONCE, Rules},
     table::Table,
 };
 use crate::{
@@ -59,7 +59,7 @@ impl Decider {
     /// # Errors
     /// Any [`PolicyError`] of limits on requests that cannot be compiled.
     pub fn new(policy: &Policy, table: Table) -> Result<Self, PolicyError> {
-        let rules = Rules::new(policy, &clock(), &table)?;
+        let rules = Rules::compile(policy, &clock(), table.seed())?.claim(&table);
         let tallies = vec![Tally::default(); rules.rows.len()];
         let places = Vec::with_capacity(MOST_AT_ONCE);
         Ok(Self { rules, table, tallies, counted: Counts::default(), places })
@@ -71,13 +71,25 @@ impl Decider {
     /// # Errors
     /// As [`new`](Self::new). The policy before stays in force then.
     pub fn apply(&mut self, policy: &Policy) -> Result<(), PolicyError> {
-        let rules = Rules::new(policy, &clock(), &self.table)?;
+        let compiled = compile(policy, self.table.seed())?;
+        drop(self.adopt(compiled));
+        Ok(())
+    }
+
+    /// What policies are [compiled](compile) for.
+    pub const fn seed(&self) -> [u64; 4] {
+        self.table.seed()
+    }
+
+    /// Decides by another policy from now on, as [`apply`](Self::apply) does, which was compiled for this [`seed`](Self::seed).
+    /// Returns the rules before, which take time to free where lists are long.
+    pub fn adopt(&mut self, compiled: Compiled) -> impl Sized + use<> {
+        let rules = compiled.claim(&self.table);
         let before = self.rules.rows.iter().zip(&self.tallies);
         let same = |name: &str| before.clone().find(|(row, _)| row.name == name);
         let kept = |name: &str| same(name).map(|(_, tally)| *tally).unwrap_or_default();
         self.tallies = rules.rows.iter().map(|row| kept(&row.name)).collect();
-        self.rules = rules;
-        Ok(())
+        std::mem::replace(&mut self.rules, rules)
     }
 
     /// Decides about a request that the caller says to cost `hits` times what it costs by the policy, at least 1. `now` is in
@@ -210,7 +222,15 @@ pub fn check(policy: &Policy) -> Result<(), PolicyError> {
     if policy.on_requests.is_empty() {
         return Ok(());
     }
-    Rules::new(policy, &clock(), &Table::in_memory(1)).map(drop)
+    compile(policy, [0; 4]).map(drop)
+}
+
+/// Compiles a policy for a decider of this [`seed`](Decider::seed).
+///
+/// # Errors
+/// As [`Decider::new`].
+pub fn compile(policy: &Policy, seed: [u64; 4]) -> Result<Compiled, PolicyError> {
+    Rules::compile(policy, &clock(), seed)
 }
 
 /// The clocks, for the ends of list entries.

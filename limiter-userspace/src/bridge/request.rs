@@ -25,6 +25,11 @@ pub trait Told {
 
     /// The value of the entry with this key, of a descriptor.
     fn entry(&self, key: &str) -> Option<&str>;
+
+    /// Whether a limit of this name is asked.
+    fn asks(&self, _limit: &str) -> bool {
+        true
+    }
 }
 
 /// Nothing was told.

@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     request::Request,
-    table::{Key, MOST_SHARED, Table},
+    table::{Area, Key, MOST_SHARED, Table},
 };
 use crate::policy::{
     PolicyError,
@@ -63,6 +63,7 @@ pub(super) struct Rules {
 /// A limit.
 #[derive(Debug)]
 struct LimitRules {
+    name: String,
     mode: Mode,
     refuses_missing: bool,
     cost: Cost,
@@ -100,23 +101,42 @@ pub(super) enum About {
     Refuses,
 }
 
+/// Rules that have no state yet.
+#[derive(Debug)]
+pub struct Compiled {
+    rules: Rules,
+    /// The keys of the shared states of the rows.
+    shared: Vec<Key>,
+}
+
+impl Compiled {
+    /// The rules, with the states of a table that keys of the rows share. Rows that stay keep theirs.
+    pub(super) fn claim(self, table: &Table) -> Rules {
+        let Self { mut rules, shared } = self;
+        for (row, shared) in rules.rows.iter_mut().zip(table.claim_shared(&shared)) {
+            row.shared = shared;
+        }
+        rules
+    }
+}
+
 impl Rules {
-    /// Compiles a policy for requests that are decided about with this table. Rows that stay keep their shared state.
+    /// Compiles a policy for requests that are decided about with a table of this seed. It takes long where lists are long.
     ///
     /// # Errors
     /// Any [`PolicyError`] of limits on requests that cannot be compiled.
-    pub(super) fn new(
+    pub(super) fn compile(
         policy: &Policy,
         context: &Context,
-        table: &Table,
-    ) -> Result<Self, PolicyError> {
+        seed: [u64; 4],
+    ) -> Result<Compiled, PolicyError> {
         let needed = policy.on_requests.len();
         if needed > Policy::MOST_ON_REQUESTS {
             let most = Policy::MOST_ON_REQUESTS;
             return Err(PolicyError::TooManyOnRequests { needed, most });
         }
         policy.key_prefix.check()?;
-        let hash = KeyHash::new(table.seed());
+        let hash = KeyHash::new(seed);
         let digests = ["digest", "of secrets"].map(|text| hash.text(text).number());
         let mut fields = Fields::new(policy, digests);
         let mut numbers = Interner::default();
@@ -148,15 +168,15 @@ impl Rules {
         let shared: Vec<Key> = drafts.iter().map(|draft| draft.shared_key(hash)).collect();
         let parts = drafts.iter().map(|draft| draft.parts(policy, &mut fields));
         let parts = parts.collect::<Result<Vec<_>, PolicyError>>()?;
-        // From here on nothing fails: states of the policy in force may be given away.
+        let logs = drafts.iter().filter(|draft| draft.area() == Area::Logs).count();
+        let of_words = drafts.len() - logs;
         let mut rows = Vec::with_capacity(drafts.len());
-        for ((draft, parts), shared) in
-            drafts.into_iter().zip(parts).zip(table.claim_shared(&shared))
-        {
+        for (draft, parts) in drafts.into_iter().zip(parts) {
             limits[draft.index].rows.push(rows.len());
-            rows.push(draft.finish(parts, hash, shared));
+            let others = if draft.area() == Area::Logs { logs } else { of_words };
+            rows.push(draft.finish(parts, hash, others == 1));
         }
-        Ok(Self {
+        let rules = Self {
             is_monitored: policy.mode == GlobalMode::Monitor,
             limits,
             rows,
@@ -165,7 +185,8 @@ impl Rules {
             index,
             sources,
             tenants: policy.tenants.keys().map(|name| hash.text(name).number()).collect(),
-        })
+        };
+        Ok(Compiled { rules, shared })
     }
 
     /// What a request has of the properties.
@@ -193,7 +214,9 @@ impl Rules {
         let found = self.index.find(values).fold(LimitSet::default(), LimitSet::with);
         for at in found.within(&profile.limits).iter() {
             let limit = &self.limits[at];
-            if !limit.conditions.iter().all(|condition| condition.is_met(values)) {
+            if !values.asks(&limit.name)
+                || !limit.conditions.iter().all(|condition| condition.is_met(values))
+            {
                 continue;
             }
             let by = match limit.overrides.is_empty() {
@@ -281,6 +304,7 @@ impl LimitRules {
             rows.push(Draft { index, limit, layer: 0, is_candidate: true, numbers: own, kind });
         }
         let limit = Self {
+            name: limit.name.clone(),
             mode: limit.mode,
             refuses_missing: limit.missing == Missing::Refuse,
             cost,

@@ -144,24 +144,31 @@ impl Table {
     }
 
     /// An entry that a key without one can have at `now`, in nanoseconds: a free one, or one whose key owes nothing, but for
-    /// those that are `taken`. `None` if there is none.
+    /// those that are `taken`. `None` if there is none. Where the class of the key has `share` entries of the set already, only
+    /// one of those can be had: so a flood of keys of one row leaves room for the others.
     pub(super) fn vacancy(
         &self,
         area: Area,
         key: Key,
         now: u64,
+        share: usize,
         taken: impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
         let set = self.layout.set(area, key);
         let tags = &self.tags[set];
-        let entries = || (0..WAYS).map(|way| self.layout.entry(set, way));
-        let is_free = |way: usize| tags[way].get() == 0;
-        let free = entries().enumerate().find(|(way, entry)| is_free(*way) && !taken(*entry));
-        let idle = |entry: &Entry| {
+        let is_own = |way: &usize| {
+            let tag = tags[*way].get();
+            tag != 0 && tag >> 24 == u32::from(key.class())
+        };
+        let is_full = (0..WAYS).filter(is_own).count() >= share;
+        let ways = || (0..WAYS).filter(|way| !is_full || is_own(way));
+        let entry = |way| self.layout.entry(set, way);
+        let free = ways().find(|way| tags[*way].get() == 0 && !taken(entry(*way)));
+        let is_idle = |entry: &Entry| {
             let word = self.word(*entry).get();
             self.measure(*entry).owes(word, now) == 0 && !taken(*entry)
         };
-        free.map(|(_, entry)| entry).or_else(|| entries().find(idle))
+        free.map(entry).or_else(|| ways().map(entry).find(is_idle))
     }
 
     /// Gives an entry to a key, with the state in which nothing is charged by this meter at `now`, in nanoseconds.

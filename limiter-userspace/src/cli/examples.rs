@@ -106,6 +106,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("top", &["limiter top -n 3"]),
     ("agent", &["limiter agent -i eth0 --policy /etc/limiter/policy.yaml --listen 127.0.0.1:9180"]),
+    ("bridge config", &["limiter bridge config nginx", "limiter bridge config caddy"]),
     ("metrics", &["limiter metrics"]),
     ("doctor", &["limiter doctor", "limiter doctor eth0"]),
     ("completion", &["limiter completion bash"]),

@@ -2,6 +2,7 @@
 
 mod agent;
 mod attach;
+mod bridge;
 mod change;
 mod completion;
 mod detach;
@@ -118,6 +119,8 @@ enum Command {
     Top(statistics::Top),
     /// Attach interfaces when they appear, follow a policy document, serve metrics, until it is stopped
     Agent(agent::Agent),
+    /// Answer proxies that ask about HTTP requests, by the limits on requests of a policy, until it is stopped
+    Bridge(bridge::Bridge),
     /// Print metrics in the text format of Prometheus
     Metrics,
     /// Check whether limiter works on this machine, and what would improve it; nothing is changed
@@ -187,6 +190,7 @@ pub fn run() -> ExitCode {
         Command::Drops(drops) => drops.run(&pins, &mut output),
         Command::Top(top) => top.run(&pins, &mut output),
         Command::Agent(agent) => agent.run(silent, &mut output),
+        Command::Bridge(bridge) => bridge.run(&mut output),
         Command::Metrics => metrics::metrics(&pins, &mut output),
         Command::Doctor(doctor) => doctor.run(&pins, &mut output),
         Command::Version => version(&mut output),

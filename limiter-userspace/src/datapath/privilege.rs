@@ -100,6 +100,15 @@ pub(crate) fn keep_loading(pins: &Pins) -> Result<()> {
         .map_err(|error| Error::system("close the memory of the loader", error.into()))
 }
 
+/// Gives up all capabilities for good. The caller has no other thread, which would keep what it has.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn give_up() -> Result<()> {
+    hand_nothing_on()?;
+    restrict(&CapsHashSet::new())
+}
+
 /// What of the permitted capabilities a loader is to have; that to empty its bounding set until it has done so.
 fn of_loader(permitted: &CapsHashSet, is_others: bool) -> CapsHashSet {
     let mut wanted = NEEDED.to_vec();

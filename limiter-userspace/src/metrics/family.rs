@@ -26,11 +26,16 @@ pub enum Kind {
     Counter,
     /// The value at this time, which may grow and shrink.
     Gauge,
+    /// How often a measured value was at most the bound `le`, with their sum and number; all only grow.
+    Histogram,
 }
 
 /// A value with its labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
+    /// What of a histogram it is, which is added to the name: `_bucket`, `_sum` or `_count`; otherwise empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub part: &'static str,
     /// The names and values of the labels.
     #[serde(serialize_with = "as_map")]
     pub labels: Vec<(&'static str, String)>,
@@ -65,8 +70,18 @@ impl Family {
     }
 
     pub(crate) fn push<const N: usize>(&mut self, labels: [(&'static str, &str); N], value: Value) {
+        self.push_part("", labels, value);
+    }
+
+    /// Adds a series of a part of a histogram.
+    pub(crate) fn push_part<const N: usize>(
+        &mut self,
+        part: &'static str,
+        labels: [(&'static str, &str); N],
+        value: Value,
+    ) {
         let labels = labels.map(|(name, value)| (name, value.to_owned())).into();
-        self.series.push(Series { labels, value });
+        self.series.push(Series { part, labels, value });
     }
 }
 
@@ -76,6 +91,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -84,8 +100,8 @@ impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, kind, help, series } = self;
         writeln!(f, "# HELP {name} {help}\n# TYPE {name} {}", kind.name())?;
-        for Series { labels, value } in series {
-            f.write_str(name)?;
+        for Series { part, labels, value } in series {
+            write!(f, "{name}{part}")?;
             for (place, (label, value)) in labels.iter().enumerate() {
                 let before = if place == 0 { '{' } else { ',' };
                 write!(f, "{before}{label}=\"{}\"", Escaped(value))?;

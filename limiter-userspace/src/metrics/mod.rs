@@ -15,6 +15,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::family::{Family, Kind, Series, Value};
+pub(crate) use self::sample::layer;
 use crate::{
     datapath::{bpffs::Pins, link::exists, maps::Maps},
     error::Result,

@@ -161,7 +161,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
 }
 
 /// The value of the label `layer`: a number from 1 on, or `candidate`.
-pub(super) fn layer(number: usize, candidate: bool) -> String {
+pub(crate) fn layer(number: usize, candidate: bool) -> String {
     match candidate {
         true => "candidate".to_owned(),
         false => (number + 1).to_string(),

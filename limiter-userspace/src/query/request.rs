@@ -19,7 +19,7 @@ use crate::{
             Allowance, GlobalMode, KeyPrefix, Missing, Mode, OverrideWhom, Policy, RequestKey,
             RequestKeyPart, RequestLimit, RequestOverride, Whom, name_of_layer,
         },
-        units::quoted,
+        units::{host_of, path_of, quoted},
     },
 };
 
@@ -129,7 +129,15 @@ impl Sent {
             let examples = "write them as in HTTP, such as POST /login";
             return Err(refused("request", request, "is not a method and a path", examples));
         };
-        let path = target.split(['?', '#']).next().unwrap_or_default();
+        let Some(path) = path_of(target) else {
+            let examples = "the bridge refuses a path with `.`, `..`, a backslash or a NUL";
+            return Err(refused(
+                "request",
+                request,
+                "has a path that services understand differently",
+                examples,
+            ));
+        };
         if !path.starts_with('/') {
             let examples = "a path begins with /, such as in POST /login";
             return Err(refused("request", request, "has no path", examples));
@@ -148,7 +156,7 @@ impl Sent {
         let host = headers.iter().find(|(name, _)| name == "host").map(|(_, value)| host_of(value));
         Ok(Self {
             method: method.to_ascii_uppercase(),
-            path: path.to_owned(),
+            path,
             host,
             headers,
             source: source.map(|text| parse_address("source", text)).transpose()?,
@@ -166,13 +174,6 @@ impl Sent {
             told: self,
         }
     }
-}
-
-/// A host in lower case, without its port.
-fn host_of(value: &str) -> String {
-    let end = value.rfind(']').map_or(0, |at| at + 1);
-    let port = value.get(end..).and_then(|rest| rest.find(':')).map(|at| end + at);
-    value.get(..port.unwrap_or(value.len())).unwrap_or_default().to_ascii_lowercase()
 }
 
 /// Explains which lists and limits of a policy decide about a request. `now` is in seconds of Unix time.

@@ -18,7 +18,7 @@ use limiter_tests::command::Outcome;
 use super::{Bench, Document, SMALL, inquiry::pcap};
 
 /// Commands that run for long or for ever. They are ended after their first output.
-const LONG: [&str; 3] = ["agent", "drops", "watch"];
+const LONG: [&str; 4] = ["agent", "bridge", "drops", "watch"];
 
 /// A router with everything that the shown commands refer to.
 struct Shown {
@@ -51,6 +51,10 @@ impl Shown {
             // The default file may exist on this machine.
             arguments.push_str(&format!(" {folder}/saved.yaml"));
         }
+        if arguments.starts_with("bridge config") {
+            // So may the policy of the package, or not.
+            arguments.push_str(&format!(" --policy {folder}/policy.yaml"));
+        }
         arguments
     }
 
@@ -69,7 +73,7 @@ impl Shown {
                 let _: Outcome = self.outcome("detach --all");
                 return;
             }
-            ["completion", ..] | ["policy", "check" | "schema", ..] => return,
+            ["bridge" | "completion", ..] | ["policy", "check" | "schema", ..] => return,
             _ if self.outcome("status").code != 0 => {
                 self.bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --syn 100/s"));
             }
@@ -102,7 +106,7 @@ impl Shown {
         let arguments = self.arguments(line);
         self.prepare(&arguments);
         let word = arguments.split(' ').next().unwrap();
-        if LONG.contains(&word) {
+        if LONG.contains(&word) && !arguments.starts_with("bridge config") {
             let mut process = self.bench.run(&arguments).to(Stdio::piped()).start().unwrap();
             let mut printed = String::new();
             let mut stdout = BufReader::new(process.stdout.take().unwrap());

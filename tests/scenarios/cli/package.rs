@@ -77,11 +77,12 @@ fn told(command: &mut Command) -> String {
 
 #[test]
 fn the_unit_is_as_closed_as_it_says() {
-    let unit = source("limiter.service");
-    let mut analyze = Command::new("systemd-analyze");
-    analyze.args(["security", "--offline=yes", "--threshold=30", "--no-pager"]);
-    let text = told(analyze.arg(&unit));
-    println!("{}", text.lines().last().unwrap());
+    for unit in ["limiter.service", "limiter-bridge.service"] {
+        let mut analyze = Command::new("systemd-analyze");
+        analyze.args(["security", "--offline=yes", "--threshold=30", "--no-pager"]);
+        let text = told(analyze.arg(source(unit)));
+        println!("{}", text.lines().last().unwrap());
+    }
     assert_eq!(unit_lines("AmbientCapabilities"), unit_lines("CapabilityBoundingSet"));
 }
 
@@ -113,6 +114,8 @@ fn packages_are_the_same_byte_for_byte() {
         "/usr/sbin/limiter\n",
         "/etc/limiter/policy.yaml\n",
         "/usr/lib/systemd/system/limiter.service\n",
+        "/usr/lib/systemd/system/limiter-bridge.service\n",
+        "/usr/share/man/man8/limiter-bridge.8.gz\n",
         "/usr/lib/sysusers.d/limiter.conf\n",
         "/usr/share/man/man8/limiter.8.gz\n",
         "/usr/share/man/man8/limiter-policy-apply.8.gz\n",
@@ -290,7 +293,7 @@ const SETS: [&str; 5] = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"];
 
 /// Asserts the fields of `/proc/PID/status`.
 #[track_caller]
-fn assert_status(status: &str, expected: &[(&str, &str)]) {
+pub(super) fn assert_status(status: &str, expected: &[(&str, &str)]) {
     for (field, expected) in expected {
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t"));
         assert_eq!(line, Some(*expected), "{field} in {status}");

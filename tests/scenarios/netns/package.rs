@@ -95,6 +95,21 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     let answer = run(&format!("bash -c \"{ask}\""));
     assert!(answer.contains(" 200 OK\r\n"), "{answer}");
     assert!(answer.contains("\nlimiter_agent_failing 0\n"), "{answer}");
+    // The bridge is another service, with another user and no capability. Its state outlives it.
+    run("! systemctl is-enabled limiter-bridge && ! systemctl is-active limiter-bridge");
+    run("systemd-analyze verify limiter-bridge.service");
+    run("systemctl enable --now limiter-bridge");
+    let socket = "stat -c %U:%G:%a /run/limiter-bridge/bridge.sock";
+    assert_eq!(run(socket), "limiter-bridge:limiter-bridge:660\n");
+    let state = || run("stat -c %i:%a /run/limiter-bridge/state");
+    let before = state();
+    let bridge =
+        || run("systemctl show --property MainPID --value limiter-bridge").trim().to_owned();
+    let user = run("id --user limiter-bridge").trim().to_owned();
+    assert_eq!(rights(&machine, &bridge()), (user, [0; 5]));
+    run("systemctl reload limiter-bridge && systemctl restart limiter-bridge");
+    run("systemctl stop limiter-bridge && systemctl start limiter-bridge");
+    assert_eq!(state(), before);
     // An event is a journal entry with fields.
     let entries = run("journalctl --output json LIMITER_EVENT=attached");
     let entry: serde_json::Value = serde_json::from_str(entries.lines().next().unwrap()).unwrap();
@@ -117,9 +132,10 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     let mut senders = [net.sender(20_000, net.udp(v4(12))), net.sender(100, net.udp(v4(11)))];
     let mut programs = vec![program(&net)];
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
-        let before = process();
+        let (before, bridge_before) = (process(), bridge());
         run(&format!("dpkg --install /tmp/shared/limiter_{NEW}_amd64.deb"));
         restarted(&machine, &before);
+        assert_ne!(bridge(), bridge_before);
         programs.push(program(&net));
         assert_eq!(run("limiter limit list").lines().count(), limits.lines().count());
         run("systemctl reload limiter");
@@ -154,9 +170,10 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     };
     assert_eq!(left(&files).lines().collect::<Vec<_>>(), kept);
     run("! systemctl is-active limiter && ! systemctl is-enabled limiter");
+    run("! systemctl is-active limiter-bridge");
     run("dpkg --purge limiter");
     assert_eq!(left(&files), "");
-    run("test ! -e /etc/limiter && test ! -e /run/limiter");
+    run("test ! -e /etc/limiter && test ! -e /run/limiter && test ! -e /run/limiter-bridge");
 }
 
 /// The id of the XDP program on the limited interface.

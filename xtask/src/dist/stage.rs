@@ -13,8 +13,9 @@ use super::files;
 use crate::{child, workspace};
 
 /// Files that are copied: their paths in the workspace and in the installation.
-const PLAIN: [(&str, &str); 20] = [
+const PLAIN: [(&str, &str); 22] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
+    ("packaging/limiter-bridge.service", "usr/lib/systemd/system/limiter-bridge.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
     ("packaging/limiter.default", "etc/default/limiter"),
     ("packaging/policy.yaml", "etc/limiter/policy.yaml"),
@@ -24,6 +25,7 @@ const PLAIN: [(&str, &str); 20] = [
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
     ("docs/guarantees.md", "usr/share/doc/limiter/guarantees.md"),
     ("docs/json.md", "usr/share/doc/limiter/json.md"),
+    ("docs/l7.md", "usr/share/doc/limiter/l7.md"),
     ("docs/lists.md", "usr/share/doc/limiter/lists.md"),
     ("docs/metrics.md", "usr/share/doc/limiter/metrics.md"),
     ("docs/operate.md", "usr/share/doc/limiter/operate.md"),

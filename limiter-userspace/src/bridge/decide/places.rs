@@ -99,9 +99,9 @@ impl<'d> Limited<'d> {
         for at in 0..self.places.len() {
             let place = self.places[at];
             let State::Shared(shared) = place.state else { continue };
-            let area = self.rules.rows[place.row].area;
+            let row = &self.rules.rows[place.row];
             let taken = |entry| self.places.iter().any(|place| place.entry() == entry);
-            match self.table.vacancy(area, place.key, self.now, taken) {
+            match self.table.vacancy(row.area, place.key, self.now, row.share, taken) {
                 Some(entry) => self.places[at].state = State::Vacant(entry),
                 None => {
                     self.table.carry(shared, &self.rules.numbers[place.numbers].shared, self.now);

@@ -113,6 +113,11 @@ impl<'v> Values<'v> {
         value
     }
 
+    /// Whether a limit of this name is asked.
+    pub(super) fn asks(&self, limit: &str) -> bool {
+        self.request.told.asks(limit)
+    }
+
     fn look_up(&self, number: usize) -> Option<PropertyValue<'v>> {
         let Self { fields, request, .. } = *self;
         match fields.fields.get(number)? {

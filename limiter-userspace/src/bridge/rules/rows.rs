@@ -1,6 +1,7 @@
 //! The rows of a policy: each layer and each candidate of a limit on requests, narrow keys before wide ones.
 
 use limiter_common::{
+    abi::table::WAYS,
     algorithm::kind::Kind,
     base::address::{Address, Mask},
 };
@@ -33,6 +34,9 @@ pub(in crate::bridge) struct Row {
     /// Its display name.
     pub(in crate::bridge) name: String,
     pub(in crate::bridge) area: Area,
+    /// The most entries of a set that its keys take.
+    pub(in crate::bridge) share: usize,
+    class: u8,
     /// The place of the numbers for requests without an override; `None`: they are not limited.
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
@@ -124,27 +128,42 @@ impl Draft<'_> {
         self.key().parts.iter().map(part).collect()
     }
 
-    /// The row, with these parts of its key and this shared state.
-    pub(super) fn finish(self, parts: Vec<Part>, hash: KeyHash, shared: Entry) -> Row {
+    /// The row, with these parts of its key. It is the only one in its area, or shares that with others.
+    pub(super) fn finish(self, parts: Vec<Part>, hash: KeyHash, is_alone: bool) -> Row {
+        let identity = self.identity(hash);
         // The word tells the keys of the row from its shared state.
-        let hash = self.identity(hash).word(0);
-        let Self { index, limit, layer, is_candidate, numbers, kind } = self;
+        let hash = identity.word(0);
+        let area = self.area();
+        let Self { index, limit, layer, is_candidate, numbers, .. } = self;
+        let is_enforced = limit.mode == Mode::Enforce && !is_candidate;
         Row {
             limit: index,
             layer,
             is_candidate,
-            is_enforced: limit.mode == Mode::Enforce && !is_candidate,
+            is_enforced,
+            share: match (is_alone, is_enforced) {
+                (true, _) => WAYS,
+                (false, true) => WAYS / 2,
+                // What refuses nobody has others refused by nothing that it counts.
+                (false, false) => WAYS / 4,
+            },
+            class: identity.number() as u8,
             name: if is_candidate {
                 format!("{} (candidate)", limit.name)
             } else {
                 name_of_layer(&limit.name, layer)
             },
-            area: if Kind::is_wide(kind.number()) { Area::Logs } else { Area::Keys },
+            area,
             numbers,
-            shared,
+            shared: Entry::default(),
             parts,
             hash,
         }
+    }
+
+    /// Where the state of its keys is.
+    pub(super) const fn area(&self) -> Area {
+        if Kind::is_wide(self.kind.number()) { Area::Logs } else { Area::Keys }
     }
 }
 
@@ -184,7 +203,7 @@ impl Row {
                 },
             };
         }
-        KeyOf::Known(hash.key())
+        KeyOf::Known(hash.key().of_class(self.class))
     }
 }
 

@@ -26,7 +26,7 @@ pub(in crate::bridge) enum Area {
 }
 
 /// The number of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::bridge) struct Entry(u32);
 
 impl Entry {
@@ -65,7 +65,7 @@ impl Field {
     }
 }
 
-/// A row and what a request has of its key, as 127 bits of a keyed hash.
+/// A row and what a request has of its key, as 119 bits of a keyed hash and the [class](Self::class) of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bridge) struct Key([u64; 2]);
 
@@ -73,6 +73,18 @@ impl Key {
     /// The key with this hash.
     pub(in crate::bridge) fn new([first, second]: [u64; 2]) -> Self {
         Self([first.max(1), second & !1])
+    }
+
+    /// The same key, of a row of this class.
+    #[inline]
+    pub(in crate::bridge) const fn of_class(self, class: u8) -> Self {
+        let Self([first, second]) = self;
+        Self([first, second & (u64::MAX >> 8) | (class as u64) << 56])
+    }
+
+    /// What tells the rows apart that the keys of a set are of: a byte of the hash of the row.
+    pub(super) const fn class(self) -> u8 {
+        (self.0[1] >> 56) as u8
     }
 
     /// The key in these two words of an entry.
@@ -94,9 +106,9 @@ impl Key {
         self.0[1] | u64::from(state == Field::STATES[1])
     }
 
-    /// What of the key is compared first; not 0.
+    /// What of the key is compared first; not 0. Its highest byte is the class.
     pub(super) fn tag(self) -> u32 {
-        (self.0[0] as u32).max(1)
+        u32::from(self.class()) << 24 | (self.0[0] as u32 & 0xff_ffff).max(1)
     }
 }
 

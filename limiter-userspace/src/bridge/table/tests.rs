@@ -73,7 +73,7 @@ fn charge(table: &Table, entry: Entry, meter: &Meter, now: u64) -> bool {
 
 /// Gives an entry to a key and charges one to it; `None` if there is no room.
 fn owing(table: &Table, number: u64) -> Option<Entry> {
-    let entry = table.vacancy(Area::Keys, key(number), NOW, |_| false)?;
+    let entry = table.vacancy(Area::Keys, key(number), NOW, WAYS, |_| false)?;
     table.insert(entry, key(number), &bucket(5), NOW);
     assert!(charge(table, entry, &bucket(5), NOW));
     Some(entry)
@@ -90,8 +90,9 @@ fn a_key_that_owes_is_never_evicted_and_one_that_does_not_is() {
     assert!(known.iter().all(|number| table.find(Area::Logs, key(*number)).is_none()));
     // A second later nobody owes any more.
     let new = 1_000_000;
-    let entry = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, |_| false).unwrap();
-    let next = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, |it| it == entry).unwrap();
+    let entry = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, WAYS, |_| false).unwrap();
+    let next =
+        table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, WAYS, |it| it == entry).unwrap();
     assert_ne!(entry, next, "what is taken is not given twice");
     table.insert(entry, key(new), &bucket(5), NOW + SECOND + 1);
     assert_eq!((table.find(Area::Keys, key(new)), table.keys()), (Some(entry), 64));
@@ -168,7 +169,7 @@ fn a_log_that_another_key_goes_on_with_is_empty() {
     let log = log();
     let events = |number: u64, now: u64| {
         let entry = table.find(Area::Logs, key(number)).unwrap_or_else(|| {
-            let entry = table.vacancy(Area::Logs, key(number), now, |_| false).unwrap();
+            let entry = table.vacancy(Area::Logs, key(number), now, WAYS, |_| false).unwrap();
             table.insert(entry, key(number), &log, now);
             entry
         });
@@ -187,7 +188,7 @@ fn a_log_that_another_key_goes_on_with_is_empty() {
             assert_eq!(events(round * 16 + number, now), 5);
             assert_eq!(events(round * 16 + number, now), 0);
         }
-        assert!(table.vacancy(Area::Logs, key(u64::MAX), now, |_| false).is_none());
+        assert!(table.vacancy(Area::Logs, key(u64::MAX), now, WAYS, |_| false).is_none());
     }
 }
 
@@ -197,7 +198,7 @@ fn an_event_that_was_counted_and_not_written_is_one() {
     let log = log();
     let [entry, control] = {
         let table = directory.open();
-        let entry = table.vacancy(Area::Logs, key(1), NOW, |_| false).unwrap();
+        let entry = table.vacancy(Area::Logs, key(1), NOW, WAYS, |_| false).unwrap();
         table.insert(entry, key(1), &log, NOW);
         let (word, slots) = (table.word(entry), table.slots(entry));
         for step in 0..150 {
@@ -331,7 +332,7 @@ proptest! {
             let meter = &meters[at % meters.len()];
             let area = if meter.is_wide() { Area::Logs } else { Area::Keys };
             let Some(entry) = table.find(area, key(number)) else {
-                if let Some(entry) = table.vacancy(area, key(number), now, |_| false) {
+                if let Some(entry) = table.vacancy(area, key(number), now, WAYS, |_| false) {
                     table.insert(entry, key(number), meter, now);
                 }
                 continue;

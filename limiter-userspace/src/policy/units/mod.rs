@@ -10,6 +10,7 @@ mod error;
 mod number;
 pub mod prefix;
 pub mod rate;
+pub mod target;
 pub mod time;
 
 pub use burst::{Burst, default_burst, parse_burst, parse_request_burst};
@@ -18,4 +19,5 @@ pub use data_rate::{format_data_rate, parse_data_rate};
 pub use error::{Fault, Quantity, ValueError, printable, quoted};
 pub use prefix::{parse_addresses, parse_prefix};
 pub use rate::{format_rate, format_request_rate, parse_rate, parse_request_rate, rate_per_second};
+pub use target::{host_of, path_of};
 pub use time::{format_duration, parse_duration, parse_lasting, parse_time};

@@ -8,6 +8,7 @@ use super::page;
 use crate::cli::{
     Bench, Document,
     agent::{Agent, REQUEST, ask},
+    bridge::Bridge,
 };
 
 /// The rows of the table below a heading of the page, without its head.
@@ -23,6 +24,9 @@ fn table(scrape: &str) -> Vec<String> {
     let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in scrape.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, rest)) = sample.split_once('{') else { continue };
+        // Of a histogram, the parts.
+        let mut parts = ["_bucket", "_sum", "_count"].into_iter();
+        let name = parts.find_map(|part| name.strip_suffix(part)).unwrap_or(name);
         let names = rest.split("=\"").filter_map(|part| part.rsplit(['"', ',', '{']).next());
         let names = names.filter(|name| !name.is_empty() && !name.starts_with('}'));
         labels.entry(name).or_default().extend(names);
@@ -54,7 +58,23 @@ fn the_page_has_every_metric_with_its_labels() {
     while agent.next()["event"] != "unchanged" {}
     let scrape = ask(&bench, REQUEST);
     let (_, scrape) = scrape.split_once("\r\n\r\n").unwrap();
-    let (printed, shown) = (table(scrape), rows("All of them"));
+    compare(scrape, "All of them");
+}
+
+#[test]
+fn the_page_has_every_metric_of_a_bridge() {
+    let bench = Bench::new();
+    let document =
+        Document::new("limits: [{name: all, on: requests, key: source, rate: 10/s, burst: 5}]");
+    let bridge = Bridge::start(&bench, &document, "");
+    bridge.ask("GET /v1/auth", &["X-Real-IP: 192.0.2.9"]);
+    compare(&bridge.ask("GET /metrics", &[]).body, "Of a bridge");
+}
+
+/// Asserts that the table below a heading has exactly what a scrape has.
+#[track_caller]
+fn compare(scrape: &str, heading: &str) {
+    let (printed, shown) = (table(scrape), rows(heading));
     let lacking: Vec<_> = printed.iter().filter(|row| !shown.contains(row)).collect();
     let stale: Vec<_> = shown.iter().filter(|row| !printed.contains(row)).collect();
     assert!(

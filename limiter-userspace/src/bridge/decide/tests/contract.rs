@@ -122,3 +122,25 @@ fn a_flood_of_new_keys_makes_nobody_forgotten() {
         assert_eq!(decider.admitted(&asked, later + u64::from(at) * 200 * SECOND), 3);
     }
 }
+
+/// Made-up keys of one limit take no room from another, least of all where that limit refuses nobody.
+#[test]
+fn a_flood_of_keys_of_one_limit_leaves_the_others_their_room() {
+    for mode in [Mode::Enforce, Mode::Monitor] {
+        let login = by_source("login", per_minute(1, 5));
+        let day = RequestLimit { mode, ..by_user("day", per_minute(1, 100)) };
+        let mut decider = decider(&policy(&[login, day]));
+        let flood = |number: u32| Asked::from("198.51.100.1").user(format!("made{number}"));
+        // The source of the flood is over its own limit soon: others send it too.
+        for number in 0..20_000_u32 {
+            let source = std::net::Ipv4Addr::from_bits(0x0a00_0000 + number % 5);
+            let asked = Asked { source: Some(source.into()), ..flood(number) };
+            decider.ask(&asked, NOW);
+        }
+        for number in 0..60_u32 {
+            let source = std::net::Ipv4Addr::from_bits(0xc000_0200 + number);
+            let asked = Asked { source: Some(source.into()), ..Asked::default() };
+            assert_eq!(decider.admitted(&asked, NOW), 5, "{mode:?}: {source}");
+        }
+    }
+}

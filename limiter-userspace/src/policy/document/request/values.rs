@@ -7,7 +7,10 @@ use super::super::{
     source::{Place, ticked},
     tree::{Node, Value},
 };
-use crate::policy::model::{AttributeSource, Field, Pattern, Policy};
+use crate::policy::{
+    model::{AttributeSource, Field, Pattern, Policy},
+    units::path_of,
+};
 
 static BUILT_IN: [Field; 4] = Field::BUILT_IN;
 
@@ -149,8 +152,13 @@ pub(super) fn path_fault(text: &str) -> Option<(&'static str, &'static str)> {
     if !text.starts_with('/') {
         return Some(("this is no path", "a path begins with `/`, such as `/login`"));
     }
-    text.contains(['?', '#'])
-        .then_some(("paths are compared without their query", "remove what is behind the path"))
+    if text.contains(['?', '#']) {
+        return Some(("paths are compared without their query", "remove what is behind the path"));
+    }
+    (path_of(text).as_deref() != Some(text)).then_some((
+        "no request has this path: they are compared percent-decoded, without `.`, `..` and double slashes",
+        "write it as the service sees it",
+    ))
 }
 
 /// Whether a request can have a text somewhere; a fault if not.

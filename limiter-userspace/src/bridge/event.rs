@@ -1,0 +1,143 @@
+//! What a bridge tells of.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
+
+use super::table::Began;
+use crate::{
+    agent::address::Address,
+    error::Error,
+    output::faults::described,
+    policy::{
+        document::{Warnings, format_instant},
+        reading::name,
+    },
+};
+
+/// The name of the form that events have in JSON.
+pub const SCHEMA: &str = "limiter.bridge/1";
+
+/// Something that a bridge did, or could not do.
+#[derive(Debug)]
+pub enum Event {
+    /// It answers at an address.
+    Listening {
+        /// The address.
+        address: Address,
+    },
+    /// The policy of a document is in force.
+    Applied {
+        /// The document.
+        document: PathBuf,
+        /// The number of its limits on requests.
+        limits: usize,
+    },
+    /// What became of the state that another process left.
+    State {
+        /// The file.
+        file: PathBuf,
+        /// What became of it.
+        began: Began,
+    },
+    /// The file of the state is on a disk.
+    Stalling {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A document is in force, and is hardly meant so.
+    Warned(Warnings),
+    /// A document is not used; the policy before stays in force.
+    Rejected(Error),
+    /// It was asked to end.
+    Stopped,
+}
+
+impl Event {
+    /// Its name in JSON.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Listening { .. } => "listening",
+            Self::Applied { .. } => "applied",
+            Self::State { .. } => "state",
+            Self::Stalling { .. } | Self::Warned(_) => "warned",
+            Self::Rejected(_) => "rejected",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listening { address } => write!(f, "listening on {address}"),
+            Self::Applied { document, limits: 0 } => write!(
+                f,
+                "{}: in force, and no limit of it is about requests (`on: requests`): all of them pass",
+                name(document)
+            ),
+            Self::Applied { document, limits: 1 } => {
+                write!(f, "{}: in force, with 1 limit on requests", name(document))
+            }
+            Self::Applied { document, limits } => {
+                write!(f, "{}: in force, with {limits} limits on requests", name(document))
+            }
+            Self::State { file, began } => write!(f, "{}: {began}", name(file)),
+            Self::Stalling { file } => f.write_str(&stalling(file)),
+            Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
+            Self::Rejected(error) => {
+                write!(f, "{error}\nthe policy in force stays until the document is valid")
+            }
+            Self::Stopped => write!(f, "stopped"),
+        }
+    }
+}
+
+fn stalling(file: &Path) -> String {
+    format!(
+        "warning: {} is not on a file system in memory (tmpfs), and an answer may wait for a disk; give a file below /run",
+        name(file)
+    )
+}
+
+/// An event, and when it was.
+#[derive(Debug)]
+pub struct Dated {
+    /// Seconds of Unix time.
+    pub unix: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+impl Serialize for Dated {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("schema", SCHEMA)?;
+        map.serialize_entry("event", self.event.name())?;
+        map.serialize_entry("time", &format_instant(self.unix))?;
+        match &self.event {
+            Event::Listening { address } => map.serialize_entry("address", &address.to_string())?,
+            Event::Applied { document, limits } => {
+                map.serialize_entry("document", &name(document))?;
+                map.serialize_entry("limits", limits)?;
+            }
+            Event::State { file, began } => {
+                map.serialize_entry("file", &name(file))?;
+                map.serialize_entry("kept", &(*began == Began::Kept))?;
+                map.serialize_entry("message", &began.to_string())?;
+            }
+            Event::Stalling { file } => map.serialize_entry("message", &stalling(file))?,
+            Event::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
+            Event::Rejected(error) => {
+                for (key, value) in described(error).as_object().into_iter().flatten() {
+                    map.serialize_entry(key, value)?;
+                }
+            }
+            Event::Stopped => {}
+        }
+        map.end()
+    }
+}

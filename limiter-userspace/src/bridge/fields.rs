@@ -1,0 +1,129 @@
+//! What an answer tells a client of its limits: the header fields, and the body of a refusal.
+//!
+//! | field | form | source |
+//! |---|---|---|
+//! | `RateLimit-Policy`, `RateLimit` | structured field lists (RFC 9651), a string with parameters for each limit | draft-ietf-httpapi-ratelimit-headers, revisions 8 to 10 |
+//! | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | whole numbers, of the first limit that has them | custom; seconds from now on |
+//! | `Retry-After` | seconds from now on | RFC 9110, section 10.2.3 |
+//! | body | `application/problem+json` | RFC 9457; the type is that of the draft |
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, Standing, Verdict};
+use crate::policy::{
+    Policy,
+    model::{RequestLimit, name_of_layer},
+};
+
+/// The most limits that the fields name. The first is the one that refuses the request or has the least left.
+pub const MOST: usize = 4;
+/// The largest integer of a structured field.
+const LARGEST: u64 = 999_999_999_999_999;
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+/// The problem type that the draft registers for a request over a quota.
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The header fields of an answer, by their names in lower case. `jitter` is a random number: it lengthens `Retry-After` by 0
+/// to 10 %, so that clients that were refused together do not come back together.
+///
+/// A denied request has none: waiting does not help it.
+pub fn fields(policy: &Policy, answer: &Answer, jitter: u32) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::new();
+    if answer.verdict == Verdict::Denied {
+        return fields;
+    }
+    let standings = || {
+        let standings = answer.standings.iter();
+        standings.filter_map(|it| Some((policy.on_requests.get(it.limit)?, it)))
+    };
+    let told: Vec<_> = standings().filter(|(limit, _)| limit.headers.ietf).take(MOST).collect();
+    if !told.is_empty() {
+        let list = |item: fn(&RequestLimit, &Standing) -> String| {
+            told.iter().map(|(limit, it)| item(limit, it)).collect::<Vec<_>>().join(", ")
+        };
+        fields.push(("ratelimit-policy", list(quota)));
+        fields.push(("ratelimit", list(remaining)));
+    }
+    if let Some((_, it)) = standings().find(|(limit, _)| limit.headers.x_ratelimit) {
+        fields.push(("x-ratelimit-limit", it.quota.to_string()));
+        fields.push(("x-ratelimit-remaining", it.left.to_string()));
+        fields.extend(reset(it).map(|reset| ("x-ratelimit-reset", reset.to_string())));
+    }
+    let is_told = standings().next().is_some_and(|(limit, _)| limit.headers.retry_after);
+    if answer.verdict == Verdict::Limited && is_told {
+        let seconds = retry_after(answer, jitter);
+        fields.extend(seconds.map(|seconds| ("retry-after", seconds.to_string())));
+    }
+    fields
+}
+
+/// The body of a refusal; `None` for a request that passes.
+pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
+    let named = |it: &Standing| {
+        policy.on_requests.get(it.limit).map(|limit| name_of_layer(&limit.name, it.layer))
+    };
+    match answer.verdict {
+        Verdict::Pass => None,
+        Verdict::Limited => {
+            let over = answer.standings.iter().filter(|it| it.wait > 0);
+            let over: Vec<String> = over.take(MOST).filter_map(named).collect();
+            Some(json!({
+                "type": QUOTA_EXCEEDED,
+                "title": "Too many requests",
+                "status": 429,
+                "violated-policies": over,
+            }))
+        }
+        Verdict::Denied => Some(json!({
+            "type": "about:blank",
+            "title": "Forbidden",
+            "status": 403,
+        })),
+    }
+}
+
+/// Seconds until a request that is refused passes all its limits, lengthened by 0 to 10 %; `None` if it never does.
+fn retry_after(answer: &Answer, jitter: u32) -> Option<u64> {
+    let wait = answer.wait();
+    if wait == u64::MAX {
+        return None;
+    }
+    let more = u128::from(wait) * u128::from(jitter) / (10 * u128::from(u32::MAX));
+    Some(seconds(wait.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))))
+}
+
+/// An item of `RateLimit-Policy`: `q` is what passes at once after a rest, `w` the seconds until all of it is there again.
+fn quota(limit: &RequestLimit, it: &Standing) -> String {
+    let name = name_of_layer(&limit.name, it.layer);
+    // Nobody waits by it, so it is rounded to the nearest second.
+    let window = (it.window.saturating_add(SECOND / 2) / SECOND).max(1);
+    format!("\"{name}\";q={};w={window}", it.quota.min(LARGEST))
+}
+
+/// An item of `RateLimit`: `r` is what passes now, `t` is [`reset`].
+fn remaining(limit: &RequestLimit, it: &Standing) -> String {
+    let name = name_of_layer(&limit.name, it.layer);
+    let left = it.left.min(LARGEST);
+    match reset(it) {
+        Some(reset) => format!("\"{name}\";r={left};t={reset}"),
+        None => format!("\"{name}\";r={left}"),
+    }
+}
+
+/// Seconds until a refused request passes, or until nothing is charged any more if it passes now; `None` if it never passes.
+fn reset(it: &Standing) -> Option<u64> {
+    match it.wait {
+        u64::MAX => None,
+        0 => Some(seconds(it.refills)),
+        wait => Some(seconds(wait)),
+    }
+}
+
+/// Nanoseconds as seconds, rounded up, at least 1.
+fn seconds(nanoseconds: u64) -> u64 {
+    nanoseconds.div_ceil(SECOND).max(1)
+}
+
+#[cfg(test)]
+mod tests;

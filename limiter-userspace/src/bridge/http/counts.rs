@@ -1,0 +1,159 @@
+//! What the bridge counts of requests to it, for monitoring systems.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::metrics::{
+    Family, Kind,
+    Value::{Real, Whole},
+};
+
+/// The upper bounds of the buckets of the histogram of `/v1/auth`, in microseconds.
+const BUCKETS: [u64; 10] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
+
+/// The counts of requests, and of documents.
+#[derive(Debug, Default)]
+pub(in crate::bridge) struct Tallies {
+    /// By endpoint and status.
+    requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    /// Answers of `/v1/auth` by the first bucket that they fit in; the last are beyond all of them.
+    times: [AtomicU64; BUCKETS.len() + 1],
+    /// The sum of those times, in ns.
+    time: AtomicU64,
+    /// Connections that were turned away.
+    turned_away: AtomicU64,
+    applied: AtomicU64,
+    rejected: AtomicU64,
+    /// Whether the document that was read last is in force: 1 or 0.
+    successful: AtomicU64,
+    /// When a document was put in force last, in seconds of Unix time.
+    success: AtomicU64,
+}
+
+impl Tallies {
+    /// Counts an answer.
+    pub(super) fn answered(&self, endpoint: &'static str, status: u16) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.entry((endpoint, status)).or_default() += 1;
+    }
+
+    /// Counts the time that an answer of `/v1/auth` took.
+    pub(super) fn took(&self, time: Duration) {
+        let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS.partition_point(|bound| *bound < microseconds);
+        self.times[bucket].fetch_add(1, Relaxed);
+        self.time.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Counts a connection that was turned away.
+    pub(super) fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Relaxed);
+    }
+
+    /// Notes that a document was put in force at a time of Unix, in seconds.
+    pub(in crate::bridge) fn applied(&self, unix: u64) {
+        self.applied.fetch_add(1, Relaxed);
+        self.successful.store(1, Relaxed);
+        self.success.store(unix, Relaxed);
+    }
+
+    /// Notes that a document was rejected.
+    pub(in crate::bridge) fn rejected(&self) {
+        self.rejected.fetch_add(1, Relaxed);
+        self.successful.store(0, Relaxed);
+    }
+
+    /// The same for monitoring systems, and the number of open connections.
+    pub(super) fn families(&self, connections: usize) -> Vec<Family> {
+        let counter = |name, help| Family::new(name, Kind::Counter, help);
+        let gauge = |name, help| Family::new(name, Kind::Gauge, help);
+        let of = |count: &AtomicU64| Whole(count.load(Relaxed));
+        let mut requests = counter(
+            "limiter_bridge_requests_total",
+            "Requests to the bridge that were answered, by endpoint and status; of auth, 204 passes.",
+        );
+        for ((endpoint, code), number) in
+            &*self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            requests.push([("endpoint", *endpoint), ("code", &code.to_string())], Whole(*number));
+        }
+        vec![
+            requests,
+            self.histogram(),
+            gauge("limiter_bridge_connections", "Connections to the bridge that are open.")
+                .with([], Whole(connections as u64)),
+            counter(
+                "limiter_bridge_connections_turned_away_total",
+                "Connections that were answered 503 at once, as there were too many.",
+            )
+            .with([], of(&self.turned_away)),
+            counter(
+                "limiter_policy_reloads_total",
+                "How often the document was read: applied, in force already, or rejected.",
+            )
+            .with([("result", "applied")], of(&self.applied))
+            .with([("result", "rejected")], of(&self.rejected)),
+            gauge(
+                "limiter_policy_last_reload_successful",
+                "1 where the document that was read last is used: it was applied then, or was in force already.",
+            )
+            .with([], of(&self.successful)),
+            gauge(
+                "limiter_policy_last_reload_success_timestamp_seconds",
+                "When a document was put in force last, in Unix time; 0 if none was.",
+            )
+            .with([], of(&self.success)),
+        ]
+    }
+
+    fn histogram(&self) -> Family {
+        let mut family = Family::new(
+            "limiter_bridge_seconds",
+            Kind::Histogram,
+            "Time from a request to auth until its answer, without reading and writing them.",
+        );
+        let mut sum = 0;
+        for (place, count) in self.times.iter().enumerate() {
+            sum += count.load(Relaxed);
+            let bound = BUCKETS.get(place).map(|bound| (*bound as f64 / 1e6).to_string());
+            let bound = bound.as_deref().unwrap_or("+Inf");
+            family.push_part("_bucket", [("endpoint", "auth"), ("le", bound)], Whole(sum));
+        }
+        let time = Duration::from_nanos(self.time.load(Relaxed)).as_secs_f64();
+        family.push_part("_sum", [("endpoint", "auth")], Real(time));
+        family.push_part("_count", [("endpoint", "auth")], Whole(sum));
+        family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_its_bucket_and_all_above() {
+        let tallies = Tallies::default();
+        for microseconds in [0, 50, 51, 50_000, 50_001] {
+            tallies.took(Duration::from_micros(microseconds));
+        }
+        let text = tallies.histogram().to_string();
+        for line in [
+            "# TYPE limiter_bridge_seconds histogram",
+            "limiter_bridge_seconds_bucket{endpoint=\"auth\",le=\"0.00005\"} 2",
+            "limiter_bridge_seconds_bucket{endpoint=\"auth\",le=\"0.0001\"} 3",
+            "limiter_bridge_seconds_bucket{endpoint=\"auth\",le=\"0.025\"} 3",
+            "limiter_bridge_seconds_bucket{endpoint=\"auth\",le=\"0.05\"} 4",
+            "limiter_bridge_seconds_bucket{endpoint=\"auth\",le=\"+Inf\"} 5",
+            "limiter_bridge_seconds_sum{endpoint=\"auth\"} 0.100102",
+            "limiter_bridge_seconds_count{endpoint=\"auth\"} 5",
+        ] {
+            assert!(text.lines().any(|it| it == line), "no {line} in\n{text}");
+        }
+    }
+}

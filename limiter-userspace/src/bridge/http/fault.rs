@@ -1,0 +1,92 @@
+//! Why the bridge cannot answer a request to it.
+
+use thiserror::Error;
+
+use crate::policy::units::quoted;
+
+/// A request that is not understood: 400, or 403 if its sender is not trusted. The text says what is wrong, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Fault {
+    /// The proxy tells no source.
+    #[error(
+        "the proxy tells no source: have it set the header X-Real-IP to the address of its client, as the \
+             output of `limiter bridge config` does"
+    )]
+    NoSource,
+    /// There are several, one of which the client may have sent.
+    #[error(
+        "there are several headers X-Real-IP: have the proxy replace what its client sends, as the output of \
+             `limiter bridge config` does"
+    )]
+    SeveralSources,
+    /// The source is no address.
+    #[error(
+        "X-Real-IP is {value}, which is no address: have the proxy set it to the address of its client alone"
+    )]
+    BadSource {
+        /// The value, quoted.
+        value: String,
+    },
+    /// Two kinds of headers tell of the request, one of which the client may have sent.
+    #[error(
+        "both X-Original-* and X-Forwarded-* headers tell of the request: have the proxy remove those that it does \
+             not set, as the output of `limiter bridge config` does"
+    )]
+    BothKinds,
+    /// A header that tells of the request occurs more than once.
+    #[error("there are several headers {name}: have the proxy replace what its client sends")]
+    Several {
+        /// The name of the header.
+        name: &'static str,
+    },
+    /// A header or cookie that an attribute is read from occurs more than once: the service may take another one than the bridge.
+    #[error("there are several {what}, and the service may go by another one than the limits")]
+    Ambiguous {
+        /// What there are several of, quoted.
+        what: String,
+    },
+    /// The target has a path that services understand differently.
+    #[error(
+        "the path of the request has `.`, `..`, a backslash or a NUL, which services understand differently"
+    )]
+    BadPath,
+    /// The policy asks for what the proxy does not tell.
+    #[error(
+        "the proxy tells no {what}, which limits ask for: have it set the headers that `limiter bridge config` prints"
+    )]
+    Untold {
+        /// `path` or `method`.
+        what: &'static str,
+    },
+    /// A parameter has no known name or a wrong value.
+    #[error("the parameter {name} is wrong: {remedy}")]
+    Parameter {
+        /// The name, quoted.
+        name: String,
+        /// What may be given.
+        remedy: String,
+    },
+    /// A process of this user asks, which may not.
+    #[error(
+        "user {user} may not ask: name it with `--trusted`, and start the bridge again if the user is new"
+    )]
+    Untrusted {
+        /// Its number.
+        user: u32,
+    },
+}
+
+impl Fault {
+    /// A fault of a parameter.
+    pub(super) fn parameter(name: &str, remedy: &str) -> Self {
+        Self::Parameter { name: quoted(name), remedy: remedy.to_owned() }
+    }
+
+    /// The status of the answer.
+    pub(super) const fn status(&self) -> u16 {
+        match self {
+            Self::Untrusted { .. } => 403,
+            _ => 400,
+        }
+    }
+}

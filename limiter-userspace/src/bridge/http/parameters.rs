@@ -1,0 +1,111 @@
+//! The parameters of a request to the bridge itself.
+
+use form_urlencoded::parse;
+
+use super::fault::Fault;
+use crate::policy::Policy;
+
+/// The parameters that `/v1/auth` knows.
+const KNOWN: &str = "deny, limit, cost and peek";
+/// The largest cost of a request.
+const MOST: u64 = 1_000_000_000;
+
+/// What the parameters of `/v1/auth` ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parameters {
+    /// The status of a request that a limit refuses: 403, which nginx takes, or 429.
+    pub(super) deny: u16,
+    /// What the request costs; at least 1.
+    pub(super) cost: u64,
+    /// Whether nothing is charged.
+    pub(super) peek: bool,
+    /// The names of the limits that are asked; all of them if there is none.
+    pub(super) limits: Vec<String>,
+}
+
+impl Parameters {
+    /// Reads them from the part of an URI behind the question mark.
+    ///
+    /// # Errors
+    /// [`Fault::Parameter`] for a name or value that is not known.
+    pub(super) fn read(query: Option<&str>) -> Result<Self, Fault> {
+        let mut read = Self { deny: 403, cost: 1, peek: false, limits: Vec::new() };
+        for (name, value) in parse(query.unwrap_or_default().as_bytes()) {
+            match (&*name, &*value) {
+                ("deny", "403") => read.deny = 403,
+                ("deny", "429") => read.deny = 429,
+                ("deny", _) => return Err(Fault::parameter(&name, "give 403 or 429")),
+                ("cost", value) => read.cost = cost(value)?,
+                ("limit", limit) => read.limits.push(limit.to_owned()),
+                ("peek", "1") => read.peek = true,
+                ("peek", "0") => read.peek = false,
+                ("peek", _) => return Err(Fault::parameter(&name, "give 0 or 1")),
+                _ => return Err(Fault::parameter(&name, &format!("there are {KNOWN}"))),
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Checks that a policy has limits on requests of these names.
+///
+/// # Errors
+/// [`Fault::Parameter`] if one is missing.
+pub(super) fn check(limits: &[String], policy: &Policy) -> Result<(), Fault> {
+    let all = || policy.on_requests.iter().map(|limit| &*limit.name);
+    match limits.iter().all(|limit| all().any(|it| it == limit)) {
+        true => Ok(()),
+        false => {
+            let names = all().collect::<Vec<_>>().join(", ");
+            Err(Fault::parameter("limit", &format!("the limits on requests are {names}")))
+        }
+    }
+}
+
+/// The value of a cost.
+///
+/// # Errors
+/// [`Fault::Parameter`] for what is no number from 1 to [`MOST`].
+pub(super) fn cost(value: &str) -> Result<u64, Fault> {
+    match value.parse() {
+        Ok(cost) if (1..=MOST).contains(&cost) => Ok(cost),
+        _ => Err(Fault::parameter("cost", &format!("give a whole number from 1 to {MOST}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parameters_are_known_or_refused() {
+        let read = |query| Parameters::read(Some(query));
+        assert_eq!(
+            Parameters::read(None).unwrap(),
+            Parameters { deny: 403, cost: 1, peek: false, limits: Vec::new() }
+        );
+        assert_eq!(
+            read("deny=429&cost=7&peek=1&limit=a&limit=b").unwrap(),
+            Parameters {
+                deny: 429,
+                cost: 7,
+                peek: true,
+                limits: vec!["a".to_owned(), "b".to_owned()]
+            }
+        );
+        for wrong in
+            ["deny=200", "cost=0", "cost=-1", "cost=x", "cost=99999999999", "peek=yes", "dney=429"]
+        {
+            assert!(matches!(read(wrong), Err(Fault::Parameter { .. })), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_read(query in any::<String>()) {
+            let _ = Parameters::read(Some(&query));
+        }
+    }
+}

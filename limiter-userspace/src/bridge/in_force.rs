@@ -1,0 +1,83 @@
+//! The policy in force and what decides by it, for whoever serves.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{
+    answer::Answer,
+    decide::{Counts, Decider, compile},
+    request::Request,
+    table::Table,
+};
+use crate::policy::{Policy, PolicyError};
+
+/// A decider and its policy, which change together.
+pub struct InForce(Mutex<Inner>);
+
+struct Inner {
+    decider: Decider,
+    policy: Arc<Policy>,
+}
+
+impl InForce {
+    /// Puts a first policy in force.
+    ///
+    /// # Errors
+    /// As [`Decider::new`].
+    pub fn new(policy: Policy, table: Table) -> Result<Self, PolicyError> {
+        let decider = Decider::new(&policy, table)?;
+        Ok(Self(Mutex::new(Inner { decider, policy: Arc::new(policy) })))
+    }
+
+    /// Puts another policy in force.
+    ///
+    /// # Errors
+    /// As [`Decider::apply`]; the policy before stays.
+    pub fn apply(&self, policy: Policy) -> Result<(), PolicyError> {
+        // Requests are decided about meanwhile: long lists take seconds.
+        let seed = self.lock().decider.seed();
+        let compiled = compile(&policy, seed)?;
+        let policy = Arc::new(policy);
+        let mut inner = self.lock();
+        let before = (inner.decider.adopt(compiled), std::mem::replace(&mut inner.policy, policy));
+        drop(inner);
+        drop(before);
+        Ok(())
+    }
+
+    /// Decides about a request that costs `cost`, at `now` in ns of `CLOCK_MONOTONIC`; with `peek`, nothing is charged. Returns
+    /// the policy that the answer is of, too.
+    pub fn decide(
+        &self,
+        request: &Request<'_>,
+        cost: u64,
+        peek: bool,
+        now: u64,
+    ) -> (Answer, Arc<Policy>) {
+        let mut answer = Answer::default();
+        let mut inner = self.lock();
+        match peek {
+            true => inner.decider.peek(request, cost, now, &mut answer),
+            false => inner.decider.decide(request, cost, now, &mut answer),
+        }
+        (answer, Arc::clone(&inner.policy))
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.lock().policy)
+    }
+
+    /// What was counted, by the limits of the policy in force.
+    pub fn counts(&self) -> (Counts, Arc<Policy>) {
+        let inner = self.lock();
+        (inner.decider.counts(), Arc::clone(&inner.policy))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each charge is whole, whoever panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

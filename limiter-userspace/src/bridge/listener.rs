@@ -1,0 +1,180 @@
+//! Where the bridge is asked: Unix sockets, and ports of loopback addresses.
+
+use std::{
+    fs, io,
+    net::TcpListener,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        net::UnixListener,
+    },
+    path::PathBuf,
+};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{
+    agent::address::{Address, remove_dead},
+    error::{Error, Result},
+};
+
+/// Reads an address that the bridge may listen at.
+///
+/// # Errors
+/// What is wrong with the text, and what may be given.
+pub fn address(text: &str) -> Result<Address, String> {
+    match text.parse()? {
+        Address::Tcp(address) if !address.ip().is_loopback() => Err(format!(
+            "{} is no loopback address, and whoever reaches it could name any source: give unix:PATH, or a port of 127.0.0.1 \
+             or ::1, and run the bridge on the host of its proxy",
+            address.ip()
+        )),
+        address => Ok(address),
+    }
+}
+
+/// A socket that was bound.
+#[derive(Debug)]
+pub struct Bound {
+    address: Address,
+    socket: Socket,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Bound {
+    /// Binds an address. A Unix socket is for its owner and for the group with this number, else its owner's.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bind(address: &Address, group: Option<u32>) -> Result<Self> {
+        let failed = |error| Error::system(format!("listen on {address}"), error);
+        let bind = || -> io::Result<Socket> {
+            let socket = match address {
+                Address::Tcp(address) => {
+                    let listener = TcpListener::bind(address)?;
+                    listener.set_nonblocking(true)?;
+                    Socket::Tcp(listener)
+                }
+                Address::Unix(path) => {
+                    remove_dead(path)?;
+                    let listener = UnixListener::bind(path)?;
+                    if group.is_some() {
+                        chown(path, None, group)?;
+                    }
+                    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+                    listener.set_nonblocking(true)?;
+                    Socket::Unix(listener)
+                }
+            };
+            Ok(socket)
+        };
+        Ok(Self { address: address.clone(), socket: bind().map_err(failed)? })
+    }
+
+    /// Its address.
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Registers it with the runtime of this thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn listen(self) -> Result<Listener> {
+        let failed = |error| Error::system(format!("listen on {}", self.address), error);
+        Ok(match self.socket {
+            Socket::Tcp(socket) => {
+                Listener::Tcp(tokio::net::TcpListener::from_std(socket).map_err(failed)?)
+            }
+            Socket::Unix(socket) => {
+                let Address::Unix(path) = &self.address else {
+                    return Err(failed(io::ErrorKind::InvalidInput.into()));
+                };
+                let listener = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
+                Listener::Unix(listener, path.clone())
+            }
+        })
+    }
+}
+
+/// A socket that connections are accepted from. The file of a Unix socket is removed with it.
+pub(super) enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener, PathBuf),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A process of this user, on a Unix socket; the kernel tells it (`SO_PEERCRED`).
+    User(u32),
+    /// A process of this host, by a loopback address.
+    Host,
+}
+
+/// A connection of either kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl Listener {
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// What the system says, as that there are no more descriptors.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let stream = listener.accept().await?.0;
+                stream.set_nodelay(true)?;
+                (Box::new(stream), Peer::Host)
+            }
+            Self::Unix(listener, _) => {
+                let stream = listener.accept().await?.0;
+                let user = stream.peer_cred()?.uid();
+                (Box::new(stream), Peer::User(user))
+            }
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            // Whoever starts next removes what is left.
+            let _: io::Result<()> = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_host_may_ask() {
+        for text in ["127.0.0.1:9190", "127.7.7.7:1", "[::1]:9190", "unix:/run/a.sock"] {
+            assert_eq!(address(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "0.0.0.0:9190",
+            "[::]:9190",
+            "192.0.2.1:80",
+            "[2001:db8::1]:80",
+            "[::ffff:127.0.0.1]:80",
+        ] {
+            let error = address(text).unwrap_err();
+            assert!(
+                error.contains("no loopback address") && error.contains("unix:PATH"),
+                "{error}"
+            );
+        }
+        for text in ["9190", "unix:a.sock", "localhost:80", ""] {
+            address(text).unwrap_err();
+        }
+    }
+}

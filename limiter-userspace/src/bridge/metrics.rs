@@ -1,0 +1,64 @@
+//! What the limits on requests counted, for monitoring systems.
+
+use super::in_force::InForce;
+use crate::metrics::{Family, Kind, Value::Whole, layer};
+
+/// The metrics of the limits and of the table.
+pub(super) fn families(in_force: &InForce) -> Vec<Family> {
+    let (counts, policy) = in_force.counts();
+    let counter = |name, help| Family::new(name, Kind::Counter, help);
+    let mut requests = counter(
+        "limiter_requests_total",
+        "Requests that a limit was charged with (conform), that it refused (exceed), or would have (exceed_monitor, \
+         exceed_candidate), and those that lacked a part of its key (missing).",
+    );
+    let mut near = counter(
+        "limiter_requests_near_total",
+        "Requests that a limit was charged with (conform) and that left it near: at most a fifth of what it admits at once \
+         was left.",
+    );
+    for row in &counts.rows {
+        let Some(limit) = policy.on_requests.get(row.limit) else { continue };
+        let layer = layer(row.layer, row.is_candidate);
+        let own = [("limit", &*limit.name), ("layer", &*layer)];
+        let over = if row.is_candidate { "exceed_candidate" } else { "exceed_monitor" };
+        for (result, number) in [
+            ("conform", row.conform),
+            ("exceed", row.exceed),
+            (over, row.exceed_monitor),
+            ("missing", row.missing),
+        ] {
+            requests.push([own[0], own[1], ("result", result)], Whole(number));
+        }
+        near.push(own, Whole(row.near));
+    }
+    let mut listed = counter(
+        "limiter_requests_settled_total",
+        "Requests whose verdict no rate decided: by allow, by deny or a penalty (deny), by a limit with action drop (drop), or \
+         since more limits were about them than are asked (too_many).",
+    );
+    for (by, number) in [
+        ("allow", counts.allowed),
+        ("deny", counts.denied),
+        ("drop", counts.dropped),
+        ("too_many", counts.too_many),
+    ] {
+        listed.push([("by", by)], Whole(number));
+    }
+    vec![
+        requests,
+        near,
+        listed,
+        counter(
+            "limiter_requests_shared_total",
+            "Requests that were charged to a state that keys share, as all keys of their part of the table owed.",
+        )
+        .with([], Whole(counts.shared)),
+        Family::new(
+            "limiter_bridge_keys",
+            Kind::Gauge,
+            "Keys of limits on requests in the table, those among them that owe nothing any more.",
+        )
+        .with([], Whole(counts.keys as u64)),
+    ]
+}

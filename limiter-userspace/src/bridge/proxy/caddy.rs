@@ -1,0 +1,86 @@
+//! Caddy, by what its directive `forward_auth` stands for. The directive itself hands no field of the bridge to clients whose
+//! requests pass.
+
+use std::fmt;
+
+use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
+
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    bridge: &Place,
+    on_failure: OnFailure,
+) -> fmt::Result {
+    let server = match bridge {
+        Place::Unix(path) => format!("unix/{path}"),
+        Place::Tcp(address) => address.to_string(),
+    };
+    // Caddy compares the names as it writes them itself.
+    let fields = FIELDS.map(|field| field.replace("RateLimit", "Ratelimit")).join(" ");
+    let words = in_words(on_failure);
+    // Errors are those of the bridge and of the service: what the service could not be asked stays an error.
+    let [failed, away] = match on_failure {
+        OnFailure::Open => ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"],
+        OnFailure::Closed => ["respond 503", "respond 503"],
+    };
+    write!(
+        f,
+        r"# limiter before a service: printed by `limiter bridge config caddy`.
+# {words}
+{{
+	servers {{
+		# The bridge takes 16 KiB, and Caddy 4 KiB more than this.
+		max_header_size 10KiB
+	}}
+}}
+
+# Where clients come in.
+:8080 {{
+	route {{
+		# What forward_auth does, and clients of requests that pass are told of their limits.
+		reverse_proxy {server} {{
+			method GET
+			rewrite /v1/auth?deny=429
+			header_up X-Forwarded-Method {{method}}
+			header_up X-Forwarded-Uri {{uri}}
+			# The source. Behind another proxy, set trusted_proxies and use {{client_ip}}.
+			header_up X-Real-IP {{remote_host}}
+			# Clients may have sent these.
+			header_up -X-Original-Method
+			header_up -X-Original-Uri
+			transport http {{
+				dial_timeout {PATIENCE}ms
+				response_header_timeout {LATEST}ms
+				write_timeout {LATEST}ms
+				keepalive 3s
+			}}
+
+			@limiter_passed status 2xx
+			handle_response @limiter_passed {{
+				vars limiter answered
+				copy_response_headers {{
+					include {fields}
+				}}
+			}}
+			@limiter_failed status 5xx
+			handle_response @limiter_failed {{
+				{failed}
+			}}
+		}}
+
+		# The service.
+		reverse_proxy 127.0.0.1:8000
+	}}
+
+	handle_errors {{
+		@unasked not vars limiter answered
+		handle @unasked {{
+			{away}
+		}}
+		handle {{
+			respond {{http.error.status_code}}
+		}}
+	}}
+}}
+"
+    )
+}

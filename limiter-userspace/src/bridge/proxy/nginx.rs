@@ -1,0 +1,110 @@
+//! nginx, by its module `auth_request`. It takes 2xx, 401 and 403 as answers, and anything else for an error. So the bridge
+//! answers 403 for a request that a limit refuses, and tells in a header that 429 is meant.
+
+use std::fmt;
+
+use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
+
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    bridge: &Place,
+    on_failure: OnFailure,
+) -> fmt::Result {
+    let server = match bridge {
+        Place::Unix(path) => format!("unix:{path}"),
+        Place::Tcp(address) => address.to_string(),
+    };
+    // The names of variables are those of the fields in lower case, with underscores.
+    let variable = |field: &str| field.to_lowercase().replace('-', "_");
+    let refused = ["X-Limiter-Status", "X-Limiter-Limit", "Retry-After"];
+    let set = refused.iter().chain(&FIELDS).map(|field| {
+        let name = variable(field);
+        format!("        auth_request_set $limiter_{name} $upstream_http_{name};\n")
+    });
+    let tell = |fields: &[&str]| {
+        let lines = fields.iter().map(|field| {
+            format!("        add_header {field} $limiter_{} always;\n", variable(field))
+        });
+        lines.collect::<String>()
+    };
+    let (set, told) = (set.collect::<String>(), tell(&FIELDS));
+    let retry = tell(&["Retry-After"]);
+    let words = in_words(on_failure);
+    let [away, place] = match on_failure {
+        OnFailure::Open => [
+            "",
+            "        proxy_intercept_errors on;
+        error_page 500 502 503 504 = @limiter_open;
+    }
+
+    location @limiter_open {
+        internal;
+        return 204;
+    }
+",
+        ],
+        OnFailure::Closed => [
+            "        error_page 500 = @limiter_away;\n",
+            "    }
+
+    location @limiter_away {
+        internal;
+        return 503;
+    }
+",
+        ],
+    };
+    write!(
+        f,
+        r#"# limiter before a service: printed by `limiter bridge config nginx`.
+# {words}
+upstream limiter_bridge {{
+    server {server};
+    keepalive 32;
+    keepalive_timeout 3s;
+}}
+
+server {{
+    # Where clients come in.
+    listen 8080;
+
+    location / {{
+        auth_request /_limiter;
+{set}{told}        error_page 403 = @limiter_refused;
+{away}        # The service.
+        proxy_pass http://127.0.0.1:8000;
+    }}
+
+    location @limiter_refused {{
+        internal;
+        default_type application/problem+json;
+{retry}{told}        if ($limiter_x_limiter_status = 429) {{
+            return 429 '{{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too many requests","status":429,"violated-policies":["$limiter_x_limiter_limit"]}}';
+        }}
+        return 403;
+    }}
+
+    location = /_limiter {{
+        internal;
+        proxy_pass http://limiter_bridge/v1/auth?deny=403;
+        proxy_method GET;
+        proxy_pass_request_body off;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_set_header Content-Length "";
+        proxy_set_header Host $host;
+        # The source. Behind another proxy, ngx_http_realip_module sets it.
+        proxy_set_header X-Real-IP $remote_addr;
+        proxy_set_header X-Original-Method $request_method;
+        proxy_set_header X-Original-URI $request_uri;
+        # Clients may have sent these.
+        proxy_set_header X-Forwarded-Method "";
+        proxy_set_header X-Forwarded-Uri "";
+        proxy_connect_timeout {PATIENCE}ms;
+        proxy_send_timeout {LATEST}ms;
+        proxy_read_timeout {LATEST}ms;
+        proxy_next_upstream error;
+{place}}}
+"#
+    )
+}

@@ -1,0 +1,48 @@
+//! Traefik, by its middleware `forwardAuth`.
+
+use std::fmt;
+
+use super::{OnFailure, Place};
+
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    bridge: &Place,
+    on_failure: OnFailure,
+) -> fmt::Result {
+    let (server, note) = match bridge {
+        Place::Tcp(address) => (address.to_string(), ""),
+        // Traefik asks no Unix socket.
+        Place::Unix(_) => (
+            "127.0.0.1:9190".to_owned(),
+            "# Traefik asks by TCP only: start the bridge with `--listen 127.0.0.1:9190` too.\n",
+        ),
+    };
+    let words = match on_failure {
+        OnFailure::Open => "although no limit has `on_failure: closed`",
+        OnFailure::Closed => "as a limit with `on_failure: closed` asks",
+    };
+    write!(
+        f,
+        r#"# limiter before a service: printed by `limiter bridge config traefik`, for the file provider.
+# Traefik refuses all requests while the bridge does not answer, {words}.
+{note}# The source is X-Real-Ip, which Traefik sets itself unless forwardedHeaders of the entry point trusts the client.
+http:
+  middlewares:
+    limiter:
+      forwardAuth:
+        address: "http://{server}/v1/auth?deny=429"
+        trustForwardHeader: false
+  routers:
+    service:
+      rule: "PathPrefix(`/`)"
+      entryPoints: [web]
+      middlewares: [limiter]
+      service: service
+  services:
+    service:
+      loadBalancer:
+        servers:
+          - url: "http://127.0.0.1:8000"
+"#
+    )
+}

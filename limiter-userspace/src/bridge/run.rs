@@ -1,0 +1,242 @@
+//! The bridge as a process: it answers, and follows its document, until it is asked to end.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicUsize},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use sd_notify::NotifyState;
+use tokio::{
+    runtime, select,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use super::{
+    event::Event,
+    http::{Service, Tallies, serve},
+    in_force::InForce,
+    listener::Bound,
+    table::Table,
+    users::{Users, group},
+};
+use crate::{
+    agent::{
+        address::Address,
+        document::{Document, Read},
+        manager,
+    },
+    datapath::privilege,
+    error::{Error, Result},
+};
+
+/// How often the document is looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long the document may be in the making at the start: tries, and the time between them.
+const TRIES: (usize, Duration) = (20, Duration::from_millis(100));
+/// How long requests that are answered at the end may take.
+const END: Duration = Duration::from_secs(2);
+
+/// What a bridge is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The document whose policy is in force.
+    pub policy: PathBuf,
+    /// Where it answers.
+    pub listen: Vec<Address>,
+    /// The number of keys whose state is kept.
+    pub keys: usize,
+    /// A file that keeps the state over a restart of the process; without one, it is lost.
+    pub state: Option<PathBuf>,
+    /// Users whose processes are answered; the usual proxies without any.
+    pub trusted: Vec<String>,
+    /// The group of Unix sockets; without one, that of the process.
+    pub group: Option<String>,
+}
+
+/// Answers until the process is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document anew. `unix` gives the time
+/// in seconds, `tell` tells what there is to tell.
+///
+/// It gives up all capabilities once its sockets are bound.
+///
+/// # Errors
+/// A wrong document, user, address or state file, or what the system says.
+pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) -> Result<()> {
+    let failed = |error| Error::system("start the bridge", error);
+    let users = Users::named(&options.trusted, getuid().as_raw())?;
+    let group = options.group.as_deref().map(group).transpose()?;
+    let bound = options.listen.iter().map(|address| Bound::bind(address, group));
+    let bound = bound.collect::<Result<Vec<_>>>()?;
+    // Before there is any other thread, which would keep what it has, and before anything of others is read.
+    privilege::give_up()?;
+    raise_descriptors();
+    let mut document = Document::new(options.policy.clone());
+    let (policy, warnings, _) = first(&mut document, unix)?;
+    let table = match &options.state {
+        Some(path) => Table::open(path, options.keys)?,
+        None => Table::in_memory(options.keys),
+    };
+    let (began, is_stalling) = (table.began(), !table.is_on_tmpfs());
+    let limits = policy.on_requests.len();
+    let service = Arc::new(Service {
+        in_force: InForce::new(policy, table)?,
+        users,
+        tallies: Tallies::default(),
+        connections: AtomicUsize::new(0),
+    });
+    service.tallies.applied(unix());
+    let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+    let result = runtime.block_on(async {
+        let (ending, end) = watch::channel(false);
+        let mut waker = Waker::new().map_err(failed)?;
+        let mut servers = Vec::new();
+        for bound in bound {
+            let address = bound.address().clone();
+            servers.push(tokio::spawn(serve(bound.listen()?, Arc::clone(&service), end.clone())));
+            tell(Event::Listening { address });
+        }
+        if let Some(file) = &options.state {
+            tell(Event::State { file: file.clone(), began });
+            if is_stalling {
+                tell(Event::Stalling { file: file.clone() });
+            }
+        }
+        if !warnings.list().is_empty() {
+            tell(Event::Warned(warnings));
+        }
+        tell(Event::Applied { document: options.policy.clone(), limits });
+        loop {
+            manager(&[NotifyState::Ready, NotifyState::Watchdog]);
+            let reload = match waker.next().await {
+                Wake::Look => false,
+                Wake::Reload => true,
+                Wake::End => break,
+            };
+            if reload {
+                // In one message, or the manager takes it for a reload that failed.
+                let now = NotifyState::monotonic_usec_now().map_err(failed)?;
+                manager(&[NotifyState::Reloading, now]);
+            }
+            // Elsewhere, as it may wait for a file system.
+            let look = spawn_blocking(move || {
+                let read = document.look(unix(), reload);
+                (document, read)
+            });
+            let read;
+            (document, read) = look.await.map_err(|error| failed(error.into()))?;
+            if let Some(read) = read {
+                adopt(&service, read, options, unix, &mut tell);
+            }
+        }
+        manager(&[NotifyState::Stopping]);
+        // Whoever is told of it may have gone already.
+        let _: Result<(), _> = ending.send(true);
+        for server in servers {
+            let _: Result<(), _> = server.await;
+        }
+        let ended = async {
+            while Arc::strong_count(&service) > 1 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        select! { () = ended => {}, () = sleep(END) => {} }
+        tell(Event::Stopped);
+        Ok(())
+    });
+    runtime.shutdown_background();
+    result
+}
+
+/// Reads the document at the start.
+fn first(document: &mut Document, unix: fn() -> u64) -> Result<Read> {
+    let (tries, pause) = TRIES;
+    for _ in 0..tries {
+        if let Some(read) = document.look(unix(), true) {
+            return read;
+        }
+        thread::sleep(pause);
+    }
+    let error = io::Error::other("it changes all the time");
+    Err(Error::system(format!("read {}", document.path().display()), error))
+}
+
+/// Puts what was read in force, or tells why it is not.
+fn adopt(
+    service: &Service,
+    read: Result<Read>,
+    options: &Options,
+    unix: fn() -> u64,
+    tell: &mut impl FnMut(Event),
+) {
+    let applied = read.and_then(|(policy, warnings, _)| {
+        let limits = policy.on_requests.len();
+        service.in_force.apply(policy)?;
+        Ok((warnings, limits))
+    });
+    match applied {
+        Ok((warnings, limits)) => {
+            service.tallies.applied(unix());
+            if !warnings.list().is_empty() {
+                tell(Event::Warned(warnings));
+            }
+            tell(Event::Applied { document: options.policy.clone(), limits });
+        }
+        Err(error) => {
+            service.tallies.rejected();
+            tell(Event::Rejected(error));
+        }
+    }
+}
+
+/// Lets this process have as many descriptors as it may, for its connections.
+fn raise_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // With fewer, fewer connections are accepted.
+    let _: Result<(), _> = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Why it goes on.
+enum Wake {
+    /// The document is looked at.
+    Look,
+    /// The document is read anew.
+    Reload,
+    /// It ends.
+    End,
+}
+
+/// The clock and the signals.
+struct Waker {
+    ticks: tokio::time::Interval,
+    reload: Signal,
+    end: [Signal; 2],
+}
+
+impl Waker {
+    fn new() -> io::Result<Self> {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            ticks,
+            reload: signal(SignalKind::hangup())?,
+            end: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
+        })
+    }
+
+    async fn next(&mut self) -> Wake {
+        let Self { ticks, reload, end: [terminate, interrupt] } = self;
+        select! {
+            biased;
+            _ = terminate.recv() => Wake::End,
+            _ = interrupt.recv() => Wake::End,
+            _ = reload.recv() => Wake::Reload,
+            _ = ticks.tick() => Wake::Look,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `limiter bridge`.
+
+use std::path::PathBuf;
+
+use clap::{
+    Args, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+    value_parser,
+};
+use serde_json::json;
+
+use super::unix;
+use crate::{
+    agent::address::Address,
+    bridge::{
+        event::Dated,
+        listener::address,
+        proxy::{Config, Place, Proxy, on_failure},
+        run::{self, Options},
+    },
+    error::Result,
+    output::stream::Output,
+    policy::document,
+};
+
+/// Where the package has the policy.
+const POLICY: &str = "/etc/limiter/policy.yaml";
+/// Where proxies find the bridge of the package.
+const SOCKET: &str = "unix:/run/limiter-bridge/bridge.sock";
+
+const HELP: &str = "\
+A proxy asks it about each request: nginx by auth_request, Caddy and Traefik by forward_auth. `limiter bridge config` prints \
+how. It decides by the limits with `on: requests`, and needs no instance and no capability: it gives all of them up at its \
+start.
+
+It follows the document: a change of it is in force within seconds, and at once on SIGHUP. A wrong document is not used, and \
+the policy before stays. SIGTERM and SIGINT end it.
+
+Processes that connect to a loopback address may name any source. A Unix socket is for the users of --trusted alone.";
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP, args_conflicts_with_subcommands = true)]
+pub(super) struct Bridge {
+    #[command(subcommand)]
+    command: Option<BridgeCommand>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum BridgeCommand {
+    /// Print a configuration of a proxy that asks the bridge
+    Config(Configuration),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Policy document, which is followed as it changes
+    #[arg(long, value_name = "FILE", default_value = POLICY)]
+    policy: PathBuf,
+    /// Answer on unix:PATH, or on a port of a loopback address, e.g. 127.0.0.1:9190
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = address)]
+    listen: Vec<Address>,
+    /// Keys of limits whose state is kept
+    #[arg(long, value_name = "N", default_value_t = 262_144,
+          value_parser = value_parser!(u32).range(1_024..=16_777_216))]
+    keys: u32,
+    /// File that keeps the state over a restart of the bridge; put it on a file system in memory
+    /// [default: none, and a restart begins anew]
+    #[arg(long, value_name = "FILE")]
+    state_file: Option<PathBuf>,
+    /// User whose processes are answered on Unix sockets, besides that of the bridge
+    /// [default: root, www-data, nginx and caddy]
+    #[arg(long, value_name = "USER")]
+    trusted: Vec<String>,
+    /// Group of Unix sockets, whose users may connect
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct Configuration {
+    /// The proxy
+    #[arg(value_name = "PROXY", value_parser = PossibleValuesParser::new(Proxy::ALL.map(Proxy::name)).try_map(named))]
+    proxy: Proxy,
+    /// Policy document, which says whether requests pass while the bridge does not answer
+    #[arg(long, value_name = "FILE", default_value = POLICY)]
+    policy: PathBuf,
+    /// Where the bridge answers
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = place)]
+    listen: Place,
+}
+
+/// The proxy of a name.
+fn named(name: String) -> Result<Proxy, String> {
+    Proxy::ALL.into_iter().find(|it| it.name() == name).ok_or(name)
+}
+
+/// An address that can be written into a configuration as it is.
+fn place(text: &str) -> Result<Place, String> {
+    match address(text)? {
+        Address::Tcp(address) => Ok(Place::Tcp(address)),
+        Address::Unix(path) => {
+            let path = path.to_str().filter(|path| {
+                path.bytes().all(|it| it.is_ascii_alphanumeric() || b"/._-+@".contains(&it))
+            });
+            let path = path.ok_or("a proxy is told only of paths of letters, digits and /._-+@")?;
+            Ok(Place::Unix(path.to_owned()))
+        }
+    }
+}
+
+impl Bridge {
+    pub(super) fn run(self, output: &mut Output) -> Result<()> {
+        match self.command {
+            Some(BridgeCommand::Config(configuration)) => configuration.print(output),
+            None => self.serve.run(output),
+        }
+    }
+}
+
+impl Serve {
+    fn run(self, output: &mut Output) -> Result<()> {
+        let Self { policy, listen, keys, state_file, trusted, group } = self;
+        let keys = keys as usize;
+        let options = Options { policy, listen, keys, state: state_file, trusted, group };
+        run::run(&options, unix, |event| {
+            let told = match output.is_json() {
+                true => output.json(&Dated { unix: unix(), event }),
+                false => writeln!(output, "{event}"),
+            };
+            // Requests are answered whether somebody reads this or not.
+            let _: Result<(), _> = told.and_then(|()| output.flush());
+        })
+    }
+}
+
+impl Configuration {
+    fn print(&self, output: &mut Output) -> Result<()> {
+        let policy = document::read(&self.policy)?;
+        let config =
+            Config { proxy: self.proxy, bridge: &self.listen, on_failure: on_failure(&policy) };
+        if output.is_json() {
+            let shape = json!({ "proxy": self.proxy.name(), "config": config.to_string() });
+            return Ok(output.shape("limiter.proxy/1", &shape)?);
+        }
+        Ok(write!(output, "{config}")?)
+    }
+}

@@ -1,0 +1,141 @@
+//! The bridge: what it answers by itself, and what real proxies make of it.
+
+mod auth;
+mod documented;
+mod process;
+mod proxies;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::PathBuf,
+    process::{Child, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::Duration,
+};
+
+use limiter_tests::{
+    command::LimiterCommand,
+    http::{Reply, exchange, request},
+    process::{kill, signal},
+};
+use serde_json::Value;
+
+use super::{Bench, Document};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Three requests to `/login` at once, and one each ten seconds, for each source.
+const LOGIN: &str = "attributes:
+  route: { path: { /login: login, \"*\": other } }
+deny: [127.0.0.66]
+limits:
+  - name: login
+    on: requests
+    match: { route: login }
+    key: source
+    algorithm: leaky_bucket
+    rate: 6/min
+    depth: 3
+    headers: [ietf, x-ratelimit, retry-after]
+";
+
+/// A running bridge; it is killed when this is dropped.
+pub(super) struct Bridge {
+    process: Child,
+    events: Receiver<Value>,
+    socket: PathBuf,
+    /// Its events until its policy was in force.
+    began: Vec<Value>,
+}
+
+impl Bridge {
+    /// Starts a bridge on `bridge.sock` beside the document, and waits until its policy is in force.
+    pub(super) fn start(bench: &Bench, document: &Document, arguments: &str) -> Self {
+        Self::of(Self::command(bench, document, arguments), document)
+    }
+
+    fn command(bench: &Bench, document: &Document, arguments: &str) -> LimiterCommand {
+        // Other users have to find the socket.
+        let folder = document.path().parent().unwrap().to_owned();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let listen = format!("--listen unix:{}", socket(document).display());
+        bench.run(&document.in_place(&format!("-j bridge --policy FILE {listen} {arguments}")))
+    }
+
+    fn of(command: LimiterCommand, document: &Document) -> Self {
+        let mut process = command.to(Stdio::piped()).start().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let event: Value = serde_json::from_str(&line).unwrap();
+                assert_eq!(event["schema"], "limiter.bridge/1");
+                if sender.send(event).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut bridge = Self { process, events, socket: socket(document), began: Vec::new() };
+        while bridge.began.last().is_none_or(|event| event["event"] != "applied") {
+            bridge.began.push(bridge.next());
+        }
+        bridge
+    }
+
+    /// The next event.
+    #[track_caller]
+    fn next(&self) -> Value {
+        self.events.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// The next event, which has to have this name.
+    #[track_caller]
+    fn expect(&self, name: &str) -> Value {
+        let event = self.next();
+        assert_eq!(event["event"], name, "{event}");
+        event
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// The answer to a request of a process of root.
+    #[track_caller]
+    pub(super) fn ask(&self, line: &str, fields: &[&str]) -> Reply {
+        exchange(&mut self.connect(), request(line, fields)).unwrap()
+    }
+
+    /// The answer to what a proxy asks about a request of a source.
+    #[track_caller]
+    fn auth(&self, source: &str, method: &str, target: &str) -> Reply {
+        self.ask(
+            "GET /v1/auth?deny=429",
+            &[
+                &format!("X-Real-IP: {source}"),
+                &format!("X-Original-Method: {method}"),
+                &format!("X-Original-URI: {target}"),
+            ],
+        )
+    }
+
+    fn signal(&self, number: i32) {
+        signal(&self.process, number);
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        kill(&mut self.process);
+    }
+}
+
+fn socket(document: &Document) -> PathBuf {
+    document.path().with_file_name("bridge.sock")
+}

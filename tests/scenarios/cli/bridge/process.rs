@@ -1,0 +1,137 @@
+//! The bridge as a process: its rights, its document, its end, and its metrics.
+
+use std::{fs, io::Read as _, thread, time::Instant};
+
+use limiter_tests::process::terminate;
+
+use super::*;
+use crate::cli::package::assert_status;
+
+#[test]
+fn it_holds_no_capability_whoever_starts_it() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let bridge = Bridge::start(&bench, &document, "--group www-data");
+    let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"];
+    let rights = sets.map(|set| (set, "0000000000000000"));
+    let tasks = fs::read_dir(format!("/proc/{}/task", bridge.process.id())).unwrap();
+    let mut threads = 0;
+    for task in tasks {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        assert_status(&status, &rights);
+        assert_status(&status, &[("NoNewPrivs", "1")]);
+        threads += 1;
+    }
+    assert!(threads > 1);
+    let metadata = fs::metadata(&bridge.socket).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
+    let group = std::os::unix::fs::MetadataExt::gid(&metadata);
+    let groups = fs::read_to_string("/etc/group").unwrap();
+    let line = groups.lines().find(|line| line.starts_with("www-data:")).unwrap();
+    assert_eq!(line.split(':').nth(2), Some(&*group.to_string()));
+}
+
+#[test]
+fn it_follows_its_document_and_keeps_the_last_good_policy() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let bridge = Bridge::start(&bench, &document, "");
+    for _ in 0..3 {
+        assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 204);
+    }
+    document.write("limits: [{name: login, on: requests, rate");
+    let rejected = bridge.expect("rejected");
+    assert!(rejected["faults"][0]["file"].as_str().unwrap().contains("policy.yaml"), "{rejected}");
+    let metric = |name: &str| {
+        let metrics = bridge.ask("GET /metrics", &[]).body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no {name} in {metrics}")).trim().to_owned()
+    };
+    assert_eq!(metric("limiter_policy_last_reload_successful"), "0");
+    assert_eq!(bridge.ask("GET /readyz", &[]).status, 200);
+    assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 429);
+    document.write(&LOGIN.replace("127.0.0.66", "127.0.0.67"));
+    bridge.expect("applied");
+    assert_eq!(metric("limiter_policy_last_reload_successful"), "1");
+    assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 429, "the limit stayed the same");
+    assert_eq!(bridge.auth("127.0.0.66", "GET", "/other").status, 204);
+    bridge.signal(libc::SIGHUP);
+    assert_eq!(bridge.expect("applied")["limits"], 1);
+    document.write("");
+    assert_eq!(bridge.expect("applied")["limits"], 0);
+    assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 204);
+}
+
+#[test]
+fn a_restart_forgets_nobody_who_owes() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let state = document.path().with_file_name("state");
+    let arguments = format!("--state-file {}", state.display());
+    let bridge = Bridge::start(&bench, &document, &arguments);
+    for status in [204, 204, 204, 429] {
+        assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, status);
+    }
+    // Once asked to end, once killed.
+    let mut bridge = bridge;
+    assert!(terminate(&mut bridge.process).unwrap().success());
+    bridge.expect("stopped");
+    assert!(!bridge.socket.exists(), "its socket goes with it");
+    for _ in 0..2 {
+        let bridge = Bridge::start(&bench, &document, &arguments);
+        let state = bridge.began.iter().find(|event| event["event"] == "state").unwrap();
+        assert_eq!(state["kept"], true, "{state}");
+        assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 429);
+        assert_eq!(bridge.auth("192.0.2.10", "GET", "/login").status, 204);
+    }
+}
+
+#[test]
+fn a_request_that_is_under_way_is_answered_at_its_end() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let mut bridge = Bridge::start(&bench, &document, "");
+    let (mut idle, mut asking) = (bridge.connect(), bridge.connect());
+    std::io::Write::write_all(&mut asking, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let begin = Instant::now();
+    assert!(terminate(&mut bridge.process).unwrap().success());
+    assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
+    let mut reply = String::new();
+    asking.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    idle.read_to_string(&mut reply).unwrap();
+}
+
+#[test]
+fn it_listens_for_this_host_only_and_needs_a_valid_document() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let refused = |arguments: &str, code, words: &[&str]| {
+        let outcome = bench.run(&document.in_place(arguments)).outcome().unwrap();
+        outcome.assert_exit_code(code).assert_says(words);
+    };
+    for address in ["0.0.0.0:9190", "192.0.2.1:9190", "[::]:9190"] {
+        let words = ["is no loopback address", "unix:PATH"];
+        refused(&format!("bridge --policy FILE --listen {address}"), 2, &words);
+    }
+    refused("bridge --policy FILE --listen unix:x.sock", 2, &["begins with /"]);
+    refused("bridge --policy FILE --group no-such", 4, &["there is no group", "hint: "]);
+    let bridge = Bridge::start(&bench, &document, "--listen 127.0.0.1:9190");
+    let connect = || std::net::TcpStream::connect("127.0.0.1:9190");
+    let mut stream = bench.hosts.router.namespace.inside(connect).unwrap().unwrap();
+    let fields = ["X-Real-IP: 192.0.2.9", "X-Original-URI: /"];
+    let reply = exchange(&mut stream, request("GET /v1/auth", &fields)).unwrap();
+    assert_eq!(reply.status, 204);
+    // Another bridge takes no address of it.
+    let taken = format!("bridge --policy FILE --listen unix:{}", bridge.socket.display());
+    refused(&taken, 1, &["cannot listen on unix:", "in use"]);
+    refused(
+        "bridge --policy FILE --listen 127.0.0.1:9190",
+        1,
+        &["cannot listen on 127.0.0.1:9190"],
+    );
+    document.write("limits: 7");
+    refused("bridge --policy FILE --listen 127.0.0.1:9191", 3, &["policy.yaml:2"]);
+    drop(bridge);
+    // The socket of one that was killed is no obstacle.
+    document.write(LOGIN);
+    thread::sleep(Duration::from_millis(1));
+    let bridge = Bridge::start(&bench, &document, "");
+    assert_eq!(bridge.ask("GET /healthz", &[]).status, 200);
+}

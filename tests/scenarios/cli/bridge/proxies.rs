@@ -1,0 +1,341 @@
+//! Real nginx and Caddy, with the configurations that `limiter bridge config` prints.
+
+use std::{
+    env,
+    fs::File,
+    io::{self, Read as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixListener,
+    path::Path,
+    time::Instant,
+};
+
+use anyhow::Context as _;
+use limiter_tests::{http::serve, process::terminate, traffic::connect_from};
+use serde_json::Value;
+
+use super::*;
+
+/// Where the printed configurations have the service.
+const SERVICE: &str = "127.0.0.1:8000";
+/// The port that they listen at.
+const PORT: u16 = 8080;
+/// Longer than a proxy waits for the bridge, and shorter than anybody notices.
+const SOON: Duration = Duration::from_secs(4);
+
+/// A proxy that asks the bridge, before a service that answers what it was asked.
+pub(super) struct Proxy<'b> {
+    bench: &'b Bench,
+    process: Child,
+    log: PathBuf,
+}
+
+impl<'b> Proxy<'b> {
+    pub(super) fn start(bench: &'b Bench, document: &Document, name: &str) -> Self {
+        bench.hosts.router.ip("link set lo up").unwrap();
+        serve(&bench.hosts.router.namespace, SERVICE).unwrap();
+        let folder = document.path().parent().unwrap().to_owned();
+        let config = format!(
+            "bridge config {name} --policy FILE --listen unix:{}",
+            socket(document).display()
+        );
+        let config = bench.done(&document.in_place(&config)).stdout;
+        let at = folder.display();
+        let (program, arguments) = match name {
+            "nginx" => {
+                fs::write(folder.join("limiter.conf"), config).unwrap();
+                let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                    .map(|of| format!("{of}_temp_path {at}/{of};\n"))
+                    .concat();
+                let main = format!(
+                    "daemon off;\nuser www-data;\nworker_processes 1;\npid {at}/nginx.pid;\n\
+                     error_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}\
+                     include {at}/limiter.conf;\n}}\n"
+                );
+                fs::write(folder.join("nginx.conf"), main).unwrap();
+                (
+                    program("LIMITER_NGINX", "nginx/usr/sbin/nginx"),
+                    format!("-e stderr -c {at}/nginx.conf"),
+                )
+            }
+            _ => {
+                fs::write(folder.join("Caddyfile"), config).unwrap();
+                let run = format!("run --adapter caddyfile --config {at}/Caddyfile");
+                (program("LIMITER_CADDY", "caddy/usr/bin/caddy"), run)
+            }
+        };
+        let log = folder.join("proxy.log");
+        let file = File::create(&log).unwrap();
+        let mut command = bench.hosts.router.command(program.to_str().unwrap());
+        command.args(arguments.split(' ')).stdin(Stdio::null());
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+            command.env(variable, &folder);
+        }
+        let proxy = Self { bench, process: command.spawn().unwrap(), log };
+        let begin = Instant::now();
+        while proxy.connect(1).is_err() {
+            assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&proxy.log).unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+        proxy
+    }
+
+    /// A connection from the address `127.0.0.N`.
+    fn connect(&self, number: u8) -> io::Result<TcpStream> {
+        let connect = || {
+            let from = SocketAddr::from(([127, 0, 0, number], 0));
+            connect_from(from, SocketAddr::from(([127, 0, 0, 1], PORT)))
+        };
+        let stream = self.bench.hosts.router.namespace.inside(connect).unwrap()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+
+    /// The answer to a request from `127.0.0.N`.
+    #[track_caller]
+    pub(super) fn get(&self, number: u8, line: &str, fields: &[&str]) -> Reply {
+        let fields = [fields, &["Connection: close"]].concat();
+        exchange(&mut self.connect(number).unwrap(), request(line, &fields)).unwrap()
+    }
+
+    /// Uses up the limit of `127.0.0.N`.
+    #[track_caller]
+    fn exhaust(&self, number: u8) {
+        for status in [200, 200, 200, 429] {
+            assert_eq!(self.get(number, "GET /login", &[]).status, status);
+        }
+    }
+}
+
+impl Drop for Proxy<'_> {
+    fn drop(&mut self) {
+        // Killed, it would leave its worker behind.
+        if self.process.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _: io::Result<_> = terminate(&mut self.process);
+        }
+        if thread::panicking() {
+            println!("{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+/// A program that `cargo xtask setup` unpacks.
+fn program(variable: &str, unpacked: &str) -> PathBuf {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools").join(unpacked);
+    let name = tools.file_name().unwrap().to_owned();
+    let found = env::var_os(variable).map_or(tools, |folder| Path::new(&folder).join(name));
+    let missing = || format!("there is no {}: run `cargo xtask setup`", found.display());
+    found.canonicalize().with_context(missing).unwrap()
+}
+
+/// A bridge that the workers of nginx may ask.
+pub(super) fn bridge(bench: &Bench, document: &Document) -> Bridge {
+    Bridge::start(bench, document, "--group www-data")
+}
+
+fn clients_are_limited_and_told_so(name: &str) {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    // On one connection, to the service too.
+    let mut stream = proxy.connect(2).unwrap();
+    for left in ["2", "1", "0"] {
+        let body = "a body";
+        let post = request("POST /login?x=1", &[&format!("Content-Length: {}", body.len())]);
+        let reply = exchange(&mut stream, post + body).unwrap();
+        assert_eq!((reply.status, &*reply.body), (200, "POST /login?x=1 a body"));
+        assert_eq!(reply.field("ratelimit-policy"), Some("\"login\";q=3;w=30"));
+        assert!(reply.field("ratelimit").unwrap().starts_with(&format!("\"login\";r={left};t=")));
+        assert_eq!(reply.field("x-ratelimit-limit"), Some("3"));
+        assert_eq!(reply.field("x-ratelimit-remaining"), Some(left));
+        assert_eq!(reply.field("retry-after"), None);
+    }
+    let refused = exchange(&mut stream, request("GET /login", &[])).unwrap();
+    assert_eq!(refused.status, 429, "{refused:?}");
+    let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    assert!((9..=11).contains(&wait), "{wait}");
+    assert!(refused.field("ratelimit").unwrap().starts_with("\"login\";r=0;t="), "{refused:?}");
+    assert!(refused.field("content-type").unwrap().starts_with("application/problem+json"));
+    let problem: Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!(
+        (&problem["status"], &problem["violated-policies"][0]),
+        (&429.into(), &"login".into())
+    );
+    let other = exchange(&mut stream, request("GET /other", &[])).unwrap();
+    assert_eq!((other.status, other.field("ratelimit")), (200, None));
+    assert_eq!(proxy.get(3, "GET /login", &[]).status, 200, "another source");
+    let denied = proxy.get(66, "GET /other", &[]);
+    assert_eq!((denied.status, denied.field("retry-after")), (403, None));
+    // What the service answers is handed on.
+    assert_eq!(proxy.get(3, "GET /fails", &[]).status, 500);
+    let metrics = bridge.ask("GET /metrics", &[]).body;
+    assert!(
+        metrics
+            .contains("limiter_requests_total{limit=\"login\",layer=\"1\",result=\"exceed\"} 1\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn clients_of_nginx_are_limited_and_told_so() {
+    clients_are_limited_and_told_so("nginx");
+}
+
+#[test]
+fn clients_of_caddy_are_limited_and_told_so() {
+    clients_are_limited_and_told_so("caddy");
+}
+
+/// Neither the limit nor the source is another one for what a client sends.
+fn what_a_client_sends_changes_nothing(name: &str) {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let _bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    proxy.exhaust(2);
+    let addresses =
+        ["X-Real-IP", "X-Forwarded-For", "Forwarded", "X-Limiter-Source", "True-Client-IP"]
+            .map(|name| format!("{name}: 127.0.0.9"));
+    let targets = [
+        "X-Original-URI",
+        "X-Original-Url",
+        "X-Forwarded-Uri",
+        "X-Forwarded-Path",
+        "X-Rewrite-URL",
+    ]
+    .map(|name| format!("{name}: /other"));
+    let others = [
+        "X-Original-Method: HEAD",
+        "X-Forwarded-Method: HEAD",
+        "X-Limiter-Status: 204",
+        "X-Forwarded-Host: other",
+    ]
+    .map(str::to_owned);
+    for field in addresses.iter().chain(&targets).chain(&others) {
+        let reply = proxy.get(2, "GET /login", &[field]);
+        assert_eq!(reply.status, 429, "{field}: {reply:?}");
+        let twice = proxy.get(2, "GET /login", &[field, field]);
+        assert_eq!(twice.status, 429, "{field}, twice: {twice:?}");
+    }
+    let all: Vec<&str> = addresses.iter().chain(&targets).chain(&others).map(|it| &**it).collect();
+    assert_eq!(proxy.get(2, "GET /login", &all).status, 429);
+    for target in ["/%6cogin", "//login", "/login?a=/other"] {
+        assert_eq!(proxy.get(2, &format!("GET {target}"), &[]).status, 429, "{target}");
+    }
+    // What a service may understand otherwise reaches none.
+    for target in ["/./login", "/x/../login", "/x%2f..%2flogin", "/login%00", "/x%5c..%5clogin"] {
+        let reply = proxy.get(9, &format!("GET {target}"), &[]);
+        assert!([400, 500].contains(&reply.status), "{target}: {reply:?}");
+    }
+    // The source that was named has spent nothing.
+    let reply = proxy.get(9, "GET /login", &[]);
+    assert_eq!((reply.status, reply.field("x-ratelimit-remaining")), (200, Some("2")));
+}
+
+#[test]
+fn what_a_client_of_nginx_sends_changes_nothing() {
+    what_a_client_sends_changes_nothing("nginx");
+}
+
+#[test]
+fn what_a_client_of_caddy_sends_changes_nothing() {
+    what_a_client_sends_changes_nothing("caddy");
+}
+
+/// While the bridge does not answer, or answers too late, requests have this status. They are limited again once it does.
+fn without_the_bridge(name: &str, text: &str, status: u16) {
+    let (bench, document) = (Bench::new(), Document::new(text));
+    let state = format!(
+        "--group www-data --state-file {}",
+        document.path().with_file_name("state").display()
+    );
+    let start = || Bridge::start(&bench, &document, &state);
+    let running = start();
+    let proxy = Proxy::start(&bench, &document, name);
+    proxy.exhaust(2);
+    let ask = |how: &str| {
+        for target in ["/login", "/other"] {
+            let begin = Instant::now();
+            let reply = proxy.get(2, &format!("POST {target}"), &[]);
+            assert_eq!(reply.status, status, "{how}: {reply:?}");
+            assert!(begin.elapsed() < SOON, "{how}: {:?}", begin.elapsed());
+            if status == 200 {
+                assert_eq!(reply.body, format!("POST {target} "));
+            }
+        }
+    };
+    running.signal(libc::SIGSTOP);
+    ask("stopped");
+    running.signal(libc::SIGCONT);
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "goes on");
+    drop(running);
+    ask("killed");
+    fs::remove_file(socket(&document)).unwrap();
+    ask("gone");
+    // One that takes longer than the proxy waits.
+    let slow = UnixListener::bind(socket(&document)).unwrap();
+    fs::set_permissions(socket(&document), fs::Permissions::from_mode(0o666)).unwrap();
+    thread::spawn(move || {
+        for mut stream in slow.incoming().map_while(Result::ok) {
+            let _: io::Result<usize> = stream.read(&mut [0; 4096]);
+            thread::sleep(SOON);
+            let _: io::Result<()> = io::Write::write_all(&mut stream, b"HTTP/1.1 204 x\r\n\r\n");
+        }
+    });
+    ask("slow");
+    fs::remove_file(socket(&document)).unwrap();
+    // One with too many connections.
+    let full = UnixListener::bind(socket(&document)).unwrap();
+    fs::set_permissions(socket(&document), fs::Permissions::from_mode(0o666)).unwrap();
+    thread::spawn(move || {
+        for mut stream in full.incoming().map_while(Result::ok) {
+            let answer = b"HTTP/1.1 503 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _: io::Result<()> = io::Write::write_all(&mut stream, answer);
+        }
+    });
+    ask("full");
+    fs::remove_file(socket(&document)).unwrap();
+    let _again = start();
+    assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "it remembers");
+    assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
+}
+
+#[test]
+fn nginx_lets_requests_pass_without_the_bridge() {
+    without_the_bridge("nginx", LOGIN, 200);
+}
+
+#[test]
+fn caddy_lets_requests_pass_without_the_bridge() {
+    without_the_bridge("caddy", LOGIN, 200);
+}
+
+fn closed() -> String {
+    format!("{LOGIN}    on_failure: closed\n")
+}
+
+#[test]
+fn nginx_refuses_requests_without_the_bridge_if_a_limit_says_so() {
+    without_the_bridge("nginx", &closed(), 503);
+}
+
+#[test]
+fn caddy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
+    without_the_bridge("caddy", &closed(), 503);
+}
+
+#[test]
+fn traefik_is_told_an_address_by_tcp() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let config = bench.done(&document.in_place("bridge config traefik --policy FILE")).stdout;
+    assert!(config.contains("address: \"http://127.0.0.1:9190/v1/auth?deny=429\""), "{config}");
+    assert!(config.contains("although no limit has `on_failure: closed`"), "{config}");
+    let json = bench.json(&document.in_place("bridge config traefik --policy FILE -j"));
+    assert_eq!((&json["schema"], &json["proxy"]), (&"limiter.proxy/1".into(), &"traefik".into()));
+    assert_eq!(json["config"], config);
+    let outcome = bench.run("bridge config nginx --listen unix:/run/a;b.sock").outcome().unwrap();
+    outcome.assert_exit_code(2).assert_says(&["letters, digits"]);
+    let outcome = bench.run("bridge config haproxy").outcome().unwrap();
+    outcome.assert_exit_code(2).assert_says(&["nginx", "caddy", "traefik"]);
+}
