@@ -26,7 +26,12 @@ fuzz_target!(|list: &[u8]| {
             // compressed has as many as fit its text.
             if !list.starts_with(&[0x1f, 0x8b]) {
                 let most = list.len() / 2 * 254;
-                assert!(prefixes.len() <= most, "{} prefixes of {} bytes", prefixes.len(), list.len());
+                assert!(
+                    prefixes.len() <= most,
+                    "{} prefixes of {} bytes",
+                    prefixes.len(),
+                    list.len()
+                );
             }
         }
         Err(faults) => assert!(!faults.to_string().is_empty()),
