@@ -158,7 +158,7 @@ impl Table {
         let tags = &self.tags[set];
         let is_own = |way: &usize| {
             let tag = tags[*way].get();
-            tag != 0 && tag >> 24 == u32::from(key.class())
+            tag != 0 && tag >> 16 == u32::from(key.class())
         };
         let is_full = (0..WAYS).filter(is_own).count() >= share;
         let ways = || (0..WAYS).filter(|way| !is_full || is_own(way));

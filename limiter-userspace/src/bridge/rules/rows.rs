@@ -36,7 +36,7 @@ pub(in crate::bridge) struct Row {
     pub(in crate::bridge) area: Area,
     /// The most entries of a set that its keys take.
     pub(in crate::bridge) share: usize,
-    class: u8,
+    class: u16,
     /// The place of the numbers for requests without an override; `None`: they are not limited.
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
@@ -147,7 +147,7 @@ impl Draft<'_> {
                 // What refuses nobody has others refused by nothing that it counts.
                 (false, false) => WAYS / 4,
             },
-            class: identity.number() as u8,
+            class: identity.number() as u16,
             name: if is_candidate {
                 format!("{} (candidate)", limit.name)
             } else {

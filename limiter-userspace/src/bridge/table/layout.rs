@@ -65,7 +65,7 @@ impl Field {
     }
 }
 
-/// A row and what a request has of its key, as 119 bits of a keyed hash and the [class](Self::class) of the row.
+/// A row and what a request has of its key, as 111 bits of a keyed hash and the [class](Self::class) of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bridge) struct Key([u64; 2]);
 
@@ -77,14 +77,14 @@ impl Key {
 
     /// The same key, of a row of this class.
     #[inline]
-    pub(in crate::bridge) const fn of_class(self, class: u8) -> Self {
+    pub(in crate::bridge) const fn of_class(self, class: u16) -> Self {
         let Self([first, second]) = self;
-        Self([first, second & (u64::MAX >> 8) | (class as u64) << 56])
+        Self([first, second & (u64::MAX >> 16) | (class as u64) << 48])
     }
 
-    /// What tells the rows apart that the keys of a set are of: a byte of the hash of the row.
-    pub(super) const fn class(self) -> u8 {
-        (self.0[1] >> 56) as u8
+    /// What tells the rows apart that the keys of a set are of: 16 bits of the hash of the row.
+    pub(super) const fn class(self) -> u16 {
+        (self.0[1] >> 48) as u16
     }
 
     /// The key in these two words of an entry.
@@ -106,9 +106,9 @@ impl Key {
         self.0[1] | u64::from(state == Field::STATES[1])
     }
 
-    /// What of the key is compared first; not 0. Its highest byte is the class.
+    /// What of the key is compared first; not 0. Its upper half is the class.
     pub(super) fn tag(self) -> u32 {
-        u32::from(self.class()) << 24 | (self.0[0] as u32 & 0xff_ffff).max(1)
+        u32::from(self.class()) << 16 | (self.0[0] as u32 & 0xffff).max(1)
     }
 }
 
