@@ -65,8 +65,8 @@ impl Decider {
         Ok(Self { rules, table, tallies, counted: Counts::default(), places })
     }
 
-    /// Decides by another policy from now on. Keys keep what they are charged by limits that stay; where the numbers of one are
-    /// others, each key keeps the share that it has used.
+    /// Decides by another policy from now on. Keys keep what they are charged by limits that stay. Where the numbers of one are
+    /// others, each key keeps the share that it has used, and of a debt at most that of one request.
     ///
     /// # Errors
     /// As [`new`](Self::new). The policy before stays in force then.

@@ -75,21 +75,21 @@ impl<'h> Asked<'h> {
     pub(super) fn check(&self, policy: &Policy) -> Result<(), Fault> {
         let headers = self.told.headers;
         for attribute in policy.attributes.values() {
-            let (is_ambiguous, what) = match &attribute.from {
+            let (kind, name, count) = match &attribute.from {
                 AttributeSource::Header(name) => {
-                    (headers.get_all(name.as_str()).iter().count() > 1, format!("headers {name}"))
+                    ("headers", name, headers.get_all(name.as_str()).iter().count())
                 }
                 AttributeSource::Cookie(name) => {
                     let cookies = self.told.header(COOKIE.as_str()).unwrap_or_default();
                     let named = cookies.split(';').filter(|pair| {
                         pair.split_once('=').is_some_and(|(own, _)| own.trim() == name)
                     });
-                    (named.count() > 1, format!("cookies {name}"))
+                    ("cookies", name, named.count())
                 }
                 AttributeSource::Path(_) | AttributeSource::Descriptor => continue,
             };
-            if is_ambiguous {
-                return Err(Fault::Ambiguous { what: quoted(&what) });
+            if count > 1 {
+                return Err(Fault::Ambiguous { what: quoted(&format!("{kind} {name}")) });
             }
         }
         let asks = |is_it: &dyn Fn(&Field) -> bool| {

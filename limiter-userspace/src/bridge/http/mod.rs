@@ -193,11 +193,12 @@ impl Service {
     fn auth(&self, request: &Request<Incoming>, peer: Peer) -> Result<Reply, Fault> {
         self.check(peer)?;
         let Parameters { deny, cost, peek, limits } = Parameters::read(request.uri().query())?;
+        let policy = self.in_force.policy();
         if !limits.is_empty() {
-            check(&limits, &self.in_force.policy())?;
+            check(&limits, &policy)?;
         }
         let asked = Asked::read(request.headers(), limits)?;
-        asked.check(&self.in_force.policy())?;
+        asked.check(&policy)?;
         let (answer, policy) = self.in_force.decide(&asked.request(), cost, peek, query::now());
         let (status, told) = match answer.verdict {
             Verdict::Pass => (204, None),

@@ -83,12 +83,7 @@ pub(super) fn take_off(
     given: &[IpNet],
     now: u64,
 ) -> Result<Vec<TakenOff>> {
-    let wide = |prefix: &IpNet| {
-        // An entry that is narrower than a source is not in force, and may be there all the same.
-        let is_there = given.len() == 1 && layers.run_time.get(list, *prefix).is_some();
-        if is_there { *prefix } else { layers.policy.widened(*prefix) }
-    };
-    let prefixes = each_once(given.iter().map(wide).collect());
+    let prefixes = listed(layers, (list, None), given);
     let by = by_user(list, IpNet::default(), now);
     let entries = prefixes.iter().map(|prefix| Entry { prefix: *prefix, ..by.clone() }).collect();
     let results = layers.take_off_all(entries, now);
@@ -107,19 +102,23 @@ fn take_off_set(
     given: &[IpNet],
     now: u64,
 ) -> Vec<TakenOff> {
-    // An address of `allow` may be listed without its source.
-    let is_there = |prefix: &IpNet| layers.run_time.get_of(set.0, *prefix, Some(set.1)).is_some();
-    let wide = |prefix: &IpNet| match given.len() == 1 && is_there(prefix) {
-        true => *prefix,
-        false => layers.policy.widened(*prefix),
-    };
-    let prefixes = each_once(given.iter().map(wide).collect());
+    let prefixes = listed(layers, (set.0, Some(set.1)), given);
     let removed = layers.run_time.remove_of_set(set, &prefixes.iter().copied().collect(), now);
     let of = |prefix: IpNet| {
         let removed = removed.contains(&prefix).then_some(Removed::Entry);
         TakenOff { prefix, removed }
     };
     prefixes.into_iter().map(of).collect()
+}
+
+/// The prefixes as a list has them, each once: widened to a source, or a single one as it is if that has an entry. An entry that
+/// is narrower than a source is not in force, and may be there all the same.
+fn listed(layers: &Layers, (list, set): (List, Option<&str>), given: &[IpNet]) -> Vec<IpNet> {
+    let is_there = |prefix: IpNet| layers.run_time.get_of(list, prefix, set).is_some();
+    match *given {
+        [prefix] if is_there(prefix) => vec![prefix],
+        _ => each_once(given.iter().map(|prefix| layers.policy.widened(*prefix)).collect()),
+    }
 }
 
 /// The message on prefixes that were taken off a list.
