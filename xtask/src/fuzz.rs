@@ -58,7 +58,9 @@ pub(crate) fn run(target: Option<&str>, seconds: u32) -> Result<ExitCode> {
     setup::setup(&[Use::Fuzz], Extent::Install)?;
     // With seed 0, libFuzzer takes a new seed from the clock.
     let outcome = Fuzzers::build()?.run(target, seconds, 0)?;
-    Ok(outcome::report(&[outcome]))
+    let outcomes = [outcome];
+    outcome::report(&outcomes);
+    Ok(outcome::conclude(&outcomes))
 }
 
 /// The built targets.

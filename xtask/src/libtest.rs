@@ -56,18 +56,18 @@ fn time(line: &str) -> Option<(&str, Duration)> {
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) counts: Counts,
-    /// Lines to print again at the end: those about the verification, and the output of failed tests.
+    /// Lines about the verification.
     pub(crate) notes: Vec<String>,
+    /// The output of failed tests.
+    pub(crate) failures: Vec<String>,
     /// The time of each test, if the harness printed it.
     pub(crate) times: Vec<(String, Duration)>,
-    /// Lines of failed tests among the notes.
-    failures: usize,
     /// Whether the next lines are output of failed tests.
     is_failure: bool,
 }
 
 impl Run {
-    /// The most lines of failed tests that are noted.
+    /// The most lines of failed tests that are kept.
     const FAILURES: usize = 200;
 
     /// Reads the next line of the output.
@@ -78,14 +78,13 @@ impl Run {
         } else if let Some((test, took)) = time(line) {
             self.times.push((test.to_owned(), took));
             if line.contains(" ... FAILED") {
-                self.notes.push(line.to_owned());
+                self.failures.push(line.to_owned());
             }
         } else if line == "failures:" {
             // The first such line is followed by the output of failed tests, the second by their names.
             self.is_failure = !self.is_failure;
-        } else if self.is_failure && self.failures < Self::FAILURES {
-            self.failures += 1;
-            self.notes.push(line.to_owned());
+        } else if self.is_failure && self.failures.len() < Self::FAILURES {
+            self.failures.push(line.to_owned());
         } else if is_note(line) {
             self.notes.push(line.to_owned());
         }
@@ -137,13 +136,13 @@ mod tests {
         let mut run = Run::default();
         output.lines().for_each(|line| run.read(line));
         assert_eq!(
-            run.notes,
+            run.failures,
             ["test b ... FAILED <0.100s>", "", "---- b stdout ----", "broken", ""]
         );
         assert_eq!(run.counts, Counts { passed: 1, failed: 1, ignored: 0 });
         run.read("failures:");
         (0..1_000).for_each(|_| run.read("broken"));
-        assert_eq!(run.notes.len(), 1 + Run::FAILURES);
+        assert_eq!(run.failures.len(), Run::FAILURES);
     }
 
     #[test]

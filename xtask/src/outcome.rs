@@ -19,15 +19,24 @@ pub(crate) struct Outcome {
     pub(crate) suite: &'static str,
     pub(crate) counts: Counts,
     pub(crate) took: Duration,
-    /// Lines to print at the end.
+    /// Lines to print behind the table.
     pub(crate) notes: Vec<String>,
+    /// The output of failed tests, which is printed last.
+    pub(crate) failures: Vec<String>,
     /// The time of each test, if the harness printed it.
     pub(crate) times: Vec<(String, Duration)>,
 }
 
 impl Outcome {
     pub(crate) fn new(suite: &'static str, counts: Counts, start: Instant) -> Self {
-        Self { suite, counts, took: start.elapsed(), notes: Vec::new(), times: Vec::new() }
+        Self {
+            suite,
+            counts,
+            took: start.elapsed(),
+            notes: Vec::new(),
+            failures: Vec::new(),
+            times: Vec::new(),
+        }
     }
 
     /// The result of a suite that failed before its tests ran.
@@ -84,30 +93,35 @@ pub(crate) fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()
     }
     outcome.counts += run.counts;
     outcome.notes.extend(run.notes);
+    outcome.failures.extend(run.failures);
     outcome.times.extend(run.times);
     Ok(())
 }
 
-/// Prints a table of the suites, and returns the exit code.
-pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
+/// Prints a table of the suites.
+pub(crate) fn report(outcomes: &[Outcome]) {
     step::heading("what ran");
     println!("  {:<8}{:>8}{:>8}{:>8}{:>12}", "suite", "tests", "passed", "failed", "time");
-    let mut total = Counts::default();
     let mut took = Duration::ZERO;
-    let mut empty = Vec::new();
     for Outcome { suite, counts, took: suite_took, .. } in outcomes {
         print_row(suite, *counts, *suite_took);
-        total += *counts;
         took += *suite_took;
-        if counts.tests() == 0 {
-            empty.push(*suite);
-        }
     }
-    print_row("total", total, took);
+    print_row("total", total(outcomes), took);
     println!();
     for note in outcomes.iter().flat_map(|outcome| &outcome.notes) {
         println!("{note}");
     }
+}
+
+/// Prints what failed and how many tests passed, behind all else that is to be printed. Returns the exit code.
+pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
+    for line in outcomes.iter().flat_map(|outcome| &outcome.failures) {
+        println!("{line}");
+    }
+    let total = total(outcomes);
+    let empty: Vec<_> =
+        outcomes.iter().filter(|it| it.counts.tests() == 0).map(|it| it.suite).collect();
     if total.ignored > 0 {
         println!("{} tests are marked #[ignore] and did not run", total.ignored);
     }
@@ -120,6 +134,13 @@ pub(crate) fn report(outcomes: &[Outcome]) -> ExitCode {
     let failed = total.failed + empty.len() + usize::from(outcomes.is_empty());
     println!("{} passed, {failed} failed", total.passed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn total(outcomes: &[Outcome]) -> Counts {
+    outcomes.iter().fold(Counts::default(), |mut total, outcome| {
+        total += outcome.counts;
+        total
+    })
 }
 
 pub(crate) fn print_row(suite: &str, counts: Counts, took: Duration) {

@@ -24,7 +24,7 @@ use crate::{
     launch,
     libtest::{self, Counts},
     lint,
-    outcome::{Outcome, build_tests, is_in, report, run_tests, test, tests_in},
+    outcome::{Outcome, build_tests, conclude, is_in, report, run_tests, test, tests_in},
     privilege::Privilege,
     setup,
     step::{self, Extent, Use},
@@ -180,9 +180,9 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
     })?;
     outcomes.extend(beside);
     phases.push(("all of it", begin.elapsed()));
-    let code = report(&outcomes);
+    report(&outcomes);
     report_times(&outcomes, &phases, depth);
-    Ok(code)
+    Ok(conclude(&outcomes))
 }
 
 /// Prints the time of the phases other than suites, and the slowest tests.

@@ -38,7 +38,9 @@ pub(crate) fn run(kernels: &[Kernel]) -> Result<ExitCode> {
     let kernels = if kernels.is_empty() { &Kernel::DEFAULT } else { kernels };
     let toolchain = setup::setup(&[Use::Build], Extent::Install)?;
     archive::provide(kernels, Extent::Install)?;
-    Ok(outcome::report(&run_kernels(kernels, &toolchain)?))
+    let outcomes = run_kernels(kernels, &toolchain)?;
+    outcome::report(&outcomes);
+    Ok(outcome::conclude(&outcomes))
 }
 
 /// Builds what the guests run, and boots these kernels.
