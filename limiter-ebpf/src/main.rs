@@ -6,7 +6,10 @@
 #![expect(clippy::needless_pass_by_value, reason = "the macro hands the context over")]
 
 use aya_ebpf::{macros::xdp, programs::XdpContext};
-use limiter_ebpf::{pipeline, table::sweep};
+use limiter_ebpf::{
+    pipeline,
+    table::{pushes, sweep},
+};
 
 /// What the links of interfaces run whose drivers hand over packets in one piece.
 #[xdp]
@@ -41,6 +44,13 @@ fn limiter_frags(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn limiter_carry(ctx: XdpContext) -> u32 {
     sweep::run(&ctx)
+}
+
+/// Blocks a source, or ends that. No interface runs it.
+#[xdp]
+#[inline(always)]
+fn limiter_push(ctx: XdpContext) -> u32 {
+    pushes::run(&ctx)
 }
 
 #[panic_handler]

@@ -6,6 +6,7 @@ mod bridge;
 mod commands;
 mod completion;
 mod confirm;
+mod control;
 mod crowdsec;
 mod doctor;
 mod documented;

@@ -42,6 +42,7 @@ mod overrides;
 mod penalties;
 mod plain;
 mod proofs;
+mod pushes;
 mod refused;
 mod samples;
 mod sent;

@@ -76,7 +76,7 @@ pub fn exchange(stream: &mut (impl Read + Write), request: impl AsRef<[u8]>) -> 
 }
 
 /// Serves at an address of a host as long as the process runs: each request is answered with its method, its target and its
-/// body. One answer has the status 500: that of the target `/fails`.
+/// body. That of the target `/fails` has the status 500, and that of `/degraded` tells the header `X-Limiter-Degrade`.
 ///
 /// # Errors
 /// Fails if the address cannot be bound.
@@ -121,7 +121,10 @@ fn answer(stream: std::net::TcpStream) -> io::Result<()> {
         let first = lines.first().map_or("", |line| line.trim_end_matches(" HTTP/1.1"));
         let first = first.trim_end_matches(" HTTP/1.0");
         let status = if first.ends_with("/fails") { 500 } else { 200 };
-        let text = format!("{first} {}", String::from_utf8_lossy(&body));
+        let text = match first.ends_with("/degraded") {
+            true => named("x-limiter-degrade").unwrap_or_else(|| "none".to_owned()),
+            false => format!("{first} {}", String::from_utf8_lossy(&body)),
+        };
         write!(to, "HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
     }
 }

@@ -50,6 +50,7 @@ use limiter_userspace::{
         maps::Maps,
         mode::Mode,
         program::Program,
+        pushes::Pusher,
         ring::Ring,
     },
     policy::Policy,
@@ -439,6 +440,19 @@ impl Loaded {
         host.sandbox.inside(&host.namespace, || {
             instance.maps_mut().apply(policy)?;
             memory.open_pins(&pins.maps())
+        })?
+    }
+
+    /// Opens it to push blocks.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn pusher(&mut self) -> Result<Pusher> {
+        let Self { host, instance, memory, pins, goes_by, .. } = self;
+        host.sandbox.inside(&host.namespace, || {
+            instance.maps_mut().begin_pushes()?;
+            memory.open_pins(&pins.maps())?;
+            Ok(Pusher::load(pins, *goes_by)?)
         })?
     }
 

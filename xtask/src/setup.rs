@@ -5,11 +5,12 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    cargo_fuzz, checkout, child, linker, packages,
+    cargo_fuzz, checkout, child, linker, packages, python,
     step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
     unpacked::UNPACKED,
     vm::{archive, kernel::Kernel},
+    wheels::WHEELS,
 };
 
 /// Installs everything that these uses need, and returns the toolchain for the BPF half. With
@@ -34,6 +35,10 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
         for unpacked in UNPACKED {
             missing += unpacked.provide(extent)?;
         }
+        for wheels in WHEELS {
+            missing += wheels.provide(extent)?;
+        }
+        missing += python::provide(extent)?;
     }
     if uses.contains(&Use::Fuzz) {
         missing += cargo_fuzz::provide(extent)?;

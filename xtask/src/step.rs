@@ -121,7 +121,7 @@ pub(crate) enum Use {
     Dist,
     /// The trial of a package on other roots.
     Trial,
-    /// Prometheus and CrowdSec: tests of the command line.
+    /// Prometheus, CrowdSec, proxies and schemathesis: tests of the command line.
     Servers,
     /// Building and running the fuzz targets.
     Fuzz,

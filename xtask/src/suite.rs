@@ -32,6 +32,7 @@ use crate::{
     touched,
     unpacked::{UNPACKED, Unpacked},
     vm::{Guests, kernel::Kernel},
+    wheels::WHEELS,
     workspace,
 };
 
@@ -345,7 +346,10 @@ impl<'a> Integration<'a> {
         };
         let limiter = text(workspace::binary("limiter", false)?)?;
         let folder = |unpacked: Unpacked| Ok((unpacked.variable, text(unpacked.folder())?));
-        let unpacked = UNPACKED.into_iter().map(folder).collect::<Result<_>>()?;
+        let mut unpacked = UNPACKED.into_iter().map(folder).collect::<Result<Vec<_>>>()?;
+        for wheels in WHEELS {
+            unpacked.push((wheels.variable, text(wheels.folder())?));
+        }
         Ok(Self { privilege, toolchain, depth, limiter, unpacked })
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Unpacked {
 }
 
 /// All of them.
-pub(crate) const UNPACKED: [Unpacked; 4] = [
+pub(crate) const UNPACKED: [Unpacked; 5] = [
     Unpacked {
         variable: "LIMITER_PROMETHEUS",
         packages: &["prometheus"],
@@ -50,6 +50,13 @@ pub(crate) const UNPACKED: [Unpacked; 4] = [
         programs: &["caddy"],
         place: "usr/bin",
         why: "another proxy that asks the bridge; it is not installed",
+    },
+    Unpacked {
+        variable: "LIMITER_HAPROXY",
+        packages: &["haproxy", "libopentracing-c-wrapper0", "libopentracing1", "liblua5.3-0"],
+        programs: &["haproxy"],
+        place: "usr/sbin",
+        why: "a third proxy that asks the bridge; it is not installed",
     },
 ];
 

@@ -179,6 +179,8 @@ pub mod program {
     pub const DISPATCH_FRAGS: &str = "limiter_link_f";
     /// That carries state over from old tables; no interface runs it.
     pub const CARRY: &str = "limiter_carry";
+    /// That blocks a source, or ends that; no interface runs it.
+    pub const PUSH: &str = "limiter_push";
 }
 
 /// Entries of [`map::SHARED_SOURCES`].

@@ -12,5 +12,6 @@ pub mod layout;
 #[expect(unsafe_code, reason = "aya asks for an unsafe marker on what crosses a map")]
 mod pod;
 pub mod policy;
+pub mod push;
 pub mod state;
 pub mod table;

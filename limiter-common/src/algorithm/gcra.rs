@@ -225,6 +225,34 @@ impl Gcra {
         Self { near, ..self }
     }
 
+    /// The word after a charge of this cost at `now` (nanoseconds), whether that conforms or not. What is beyond the bucket is
+    /// owed: the deeper of [`depth`](Self::depth) and [`dearest`](Self::dearest) at most, as a word that is further ahead
+    /// counts as lost. Not for the packet path.
+    #[must_use]
+    pub fn charge_beyond(&self, word: u64, now: u64, cost: u64) -> u64 {
+        let spent = self.known_spent(word, now);
+        let units = (u128::from(self.interval) * u128::from(cost)) >> self.fraction;
+        let most = (self.depth + self.depth.max(self.dearest)).max(spent);
+        let sum = u64::try_from(u128::from(spent) + units).unwrap_or(most);
+        (now << self.shift).wrapping_add(sum.min(most))
+    }
+
+    /// The word after so much of what is charged was given back at `now` (nanoseconds), all of it at most. Not for the packet
+    /// path.
+    #[must_use]
+    pub fn give_back(&self, word: u64, now: u64, cost: u64) -> u64 {
+        let units = (u128::from(self.interval) * u128::from(cost)) >> self.fraction;
+        let units = u64::try_from(units).unwrap_or(u64::MAX);
+        let left = self.known_spent(word, now).saturating_sub(units);
+        (now << self.shift).wrapping_add(left)
+    }
+
+    /// What is spent at `now`; of a word that is lost, all of the bucket.
+    fn known_spent(&self, word: u64, now: u64) -> u64 {
+        let spent = self.spent(word, now);
+        if spent > self.lost() { self.depth } else { spent }
+    }
+
     /// All ones when there has to be room for the whole packet.
     #[inline(always)]
     const fn strictness(&self) -> u64 {

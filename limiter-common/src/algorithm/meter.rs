@@ -140,6 +140,30 @@ impl Meter {
         } else { Sliding => self.window().carry_sliding(word, &from.window(), now) })
     }
 
+    /// The word after a charge of this cost at `now` (nanoseconds), whether that conforms or not. For meters whose state is a
+    /// word.
+    #[must_use]
+    pub fn charge_beyond(&self, word: u64, now: u64, cost: u64) -> u64 {
+        match self.kind() {
+            Kind::Bucket => self.gcra.charge_beyond(word, now, cost),
+            Kind::Fixed => self.window().charge_beyond(word, now, cost, false),
+            Kind::Sliding => self.window().charge_beyond(word, now, cost, true),
+            Kind::SlidingLog | Kind::Concurrent => word,
+        }
+    }
+
+    /// The word after so much of what is charged was given back at `now` (nanoseconds), all of it at most. For meters whose
+    /// state is a word.
+    #[must_use]
+    pub fn give_back(&self, word: u64, now: u64, cost: u64) -> u64 {
+        match self.kind() {
+            Kind::Bucket => self.gcra.give_back(word, now, cost),
+            Kind::Fixed => self.window().give_back(word, now, cost, false),
+            Kind::Sliding => self.window().give_back(word, now, cost, true),
+            Kind::SlidingLog | Kind::Concurrent => word,
+        }
+    }
+
     /// Nanoseconds until a packet of this cost conforms, unless others are charged meanwhile; 0 when
     /// it does at once, [`u64::MAX`] when it never does. For meters whose state is a word.
     pub const fn wait(&self, word: u64, now: u64, cost: u64) -> u64 {

@@ -31,6 +31,7 @@ use crate::{
 
 mod copy;
 mod recall;
+mod settle;
 
 /// A limit of events in a window of time; made by [`SlidingLog::new`]. Its state is a control word and
 /// [`SlidingLog::MOST`] slots, all zero at first.

@@ -19,6 +19,7 @@ use crate::algorithm::{near, policer::Decision, rate::Rate};
 
 mod carry;
 mod counts;
+mod settle;
 mod wait;
 
 use self::counts::Counts;

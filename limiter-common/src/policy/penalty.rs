@@ -87,6 +87,8 @@ pub struct Offence<W> {
 }
 
 impl Penalty {
+    /// The [`limit`](Self::limit) of blocks that a process pushed. No limit has it.
+    pub const PUSHED: u32 = u32::MAX;
     /// The longest block: 366 days.
     pub const LONGEST: u64 = 366 * 24 * 3600 * 1_000_000_000;
     /// The steepest back-off.
@@ -237,8 +239,9 @@ impl Block {
         if state != 0 && self.is_under(binding) { state } else { 0 }
     }
 
+    /// Whether it was found under a binding.
     #[inline(always)]
-    const fn is_under(self, binding: Binding) -> bool {
+    pub const fn is_under(self, binding: Binding) -> bool {
         (self.0 ^ binding.version_tag() as u64) & Self::VERSION_TAG == 0
     }
 

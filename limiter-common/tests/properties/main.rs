@@ -24,6 +24,7 @@ mod random;
 mod rate;
 mod revert;
 mod row;
+mod settle;
 mod siphash;
 mod table;
 mod traffic;

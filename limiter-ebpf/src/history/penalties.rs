@@ -68,7 +68,7 @@ pub(crate) fn may_be_blocked(now: u64) -> bool {
 
 /// Notes that a source is blocked until then, in nanoseconds.
 #[inline(always)]
-fn note_block(until: u64) {
+pub(crate) fn note_block(until: u64) {
     // As often as it takes: CPUs that are first make it later.
     for _ in 0..PATIENCE / FEW {
         if try_note_block(until) != 0 {

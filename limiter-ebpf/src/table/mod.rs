@@ -7,6 +7,7 @@ pub(crate) mod entry;
 pub(crate) mod evict;
 pub(crate) mod insert;
 pub(crate) mod lookup;
+pub mod pushes;
 pub(crate) mod recall;
 pub(crate) mod record;
 mod row;

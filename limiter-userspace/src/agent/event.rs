@@ -88,6 +88,11 @@ pub enum Event {
         /// The address.
         address: Address,
     },
+    /// Processes may ask it on a socket.
+    Answering {
+        /// The socket.
+        address: Address,
+    },
     /// Something else did not work, and is tried again.
     Failed(Error),
     /// Somebody set the clock by so many seconds; what is listed for a time ends by the new one.
@@ -101,6 +106,19 @@ pub enum Event {
     Monitored(Limited),
     /// A source is blocked for so long, because it stayed over a limit.
     Blocked(Limited, Duration),
+    /// A process had a source blocked, by the control socket.
+    Pushed {
+        /// The source.
+        source: String,
+        /// For how long.
+        length: Duration,
+        /// The limit that the process named.
+        limit: Option<String>,
+        /// The reason that it gave.
+        reason: Option<String>,
+        /// The user of the process.
+        user: u32,
+    },
     /// A source is within its limits again.
     Released {
         /// The source.
@@ -170,11 +188,13 @@ impl Event {
             Self::Rejected(_) => "rejected",
             Self::Refused { .. } => "refused",
             Self::Listening { .. } => "listening",
+            Self::Answering { .. } => "answering",
             Self::Failed(_) => "failed",
             Self::ClockSet { .. } => "clock_set",
             Self::Limited(_) => "limited",
             Self::Monitored(_) => "monitored",
             Self::Blocked(..) => "blocked",
+            Self::Pushed { .. } => "pushed",
             Self::Released { .. } => "released",
             Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
@@ -186,7 +206,7 @@ impl Event {
         match self {
             Self::Rejected(_) | Self::Refused { .. } | Self::Failed(_) => 3,
             Self::Warned(_) | Self::LeftOut { .. } | Self::Loaded { .. } => 4,
-            Self::Blocked(..) | Self::Limited(_) | Self::ClockSet { .. } => 5,
+            Self::Blocked(..) | Self::Pushed { .. } | Self::Limited(_) | Self::ClockSet { .. } => 5,
             _ => 6,
         }
     }
@@ -194,7 +214,11 @@ impl Event {
     /// How many events about sources are lost with it.
     pub(super) const fn of_sources(&self) -> u64 {
         match self {
-            Self::Limited(_) | Self::Monitored(_) | Self::Blocked(..) | Self::Released { .. } => 1,
+            Self::Limited(_)
+            | Self::Monitored(_)
+            | Self::Blocked(..)
+            | Self::Pushed { .. }
+            | Self::Released { .. } => 1,
             Self::LeftOut { events } => *events,
             _ => 0,
         }
@@ -267,6 +291,19 @@ impl fmt::Display for Event {
             }
             Self::Blocked(limited, length) => {
                 write!(f, "{}: blocked for {} by{limited}", limited.source, duration(*length))
+            }
+            Self::Pushed { source, length, limit, reason, user } => {
+                write!(f, "{source}: blocked for {} by a push of user {user}", duration(*length))?;
+                if let Some(limit) = limit {
+                    write!(f, ", limit {limit}")?;
+                }
+                match reason {
+                    Some(reason) => write!(f, ": {reason}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Answering { address } => {
+                write!(f, "answering on {address}, {}", address.protection())
             }
             Self::Released { source, lasted, dropped } => {
                 write!(f, "{source}: within its limits again after {}", duration(*lasted))?;
@@ -353,6 +390,16 @@ impl Serialize for Dated {
                 if let Event::Blocked(_, length) = &self.event {
                     map.serialize_entry("seconds", &length.as_secs_f64())?;
                 }
+            }
+            Event::Pushed { source, length, limit, reason, user } => {
+                map.serialize_entry("source", source)?;
+                map.serialize_entry("seconds", &length.as_secs_f64())?;
+                map.serialize_entry("limit", &limit.as_ref().map(|name| json!({ "name": name })))?;
+                map.serialize_entry("reason", reason)?;
+                map.serialize_entry("user", user)?;
+            }
+            Event::Answering { address } => {
+                map.serialize_entry("address", &address.to_string())?;
             }
             Event::Released { source, lasted, dropped } => {
                 map.serialize_entry("source", source)?;

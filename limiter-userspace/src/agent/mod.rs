@@ -5,6 +5,7 @@
 
 pub mod address;
 mod backoff;
+pub mod control;
 mod counts;
 pub(crate) mod document;
 pub mod event;
@@ -31,6 +32,7 @@ use tokio::{
 
 use self::{
     address::Address,
+    control::Control,
     counts::Counts,
     event::{Dated, Event},
     scrape::{Scrape, serve},
@@ -49,7 +51,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What an agent is to see to.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// Words that mean the interfaces which are to be attached whenever they are there.
     pub interfaces: Vec<String>,
@@ -59,6 +61,8 @@ pub struct Options {
     pub listen: Vec<Address>,
     /// How many events about sources are told; none without it.
     pub events: Option<Rate>,
+    /// Where other processes push blocks and ask about sources.
+    pub control: Option<control::Options>,
 }
 
 /// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
@@ -77,6 +81,13 @@ pub fn run(
     let counts = Arc::new(Counts::default());
     let pins = pins.with_patience(PATIENCE);
     let mut sources = Sources::new(pins.clone(), options.events);
+    let (bound, control) = match options.control {
+        Some(control::Options { bound, trusted, rate }) => {
+            let control = Control::new(&trusted, rate, pins.clone(), options.events)?;
+            (Some(bound), Some(Arc::new(control)))
+        }
+        None => (None, None),
+    };
     let scrape = Scrape {
         pins: pins.clone(),
         counts: Arc::clone(&counts),
@@ -84,6 +95,7 @@ pub fn run(
         interfaces: options.interfaces.as_slice().into(),
         follows: options.policy.is_some(),
         last: Arc::default(),
+        control: control.clone(),
     };
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
@@ -93,6 +105,11 @@ pub fn run(
     let result = runtime.block_on(async {
         let mut waker = Waker::new().map_err(failed)?;
         writer.emit(Event::Started);
+        if let Some((bound, control)) = bound.zip(control.clone()) {
+            let address = bound.address().clone();
+            control::serve(bound, control)?;
+            writer.emit(Event::Answering { address });
+        }
         first.into_iter().for_each(|event| writer.emit(event));
         let (mut unserved, mut reload) = (options.listen, false);
         let mut unbound = Vec::new();
@@ -104,7 +121,9 @@ pub fn run(
                 manager(&state);
             }
             // Elsewhere, as it may wait for a command that has the lock, or for a file system.
-            let lost = writer.left_out();
+            let (pushed, unpushed) =
+                control.as_ref().map(|it| it.take_events()).unwrap_or_default();
+            let lost = writer.left_out() + unpushed;
             let mut errors: Vec<Error> = mem::take(&mut unbound);
             errors.extend(counts.unserved());
             let work = spawn_blocking(move || {
@@ -115,6 +134,7 @@ pub fn run(
                 (reconciler, sources, events)
             });
             let mut events;
+            pushed.into_iter().for_each(|event| writer.emit(event));
             (reconciler, sources, events) = select! {
                 biased;
                 () = waker.ended() => break,

@@ -31,6 +31,7 @@ use tokio::{
 
 use super::{
     address::{Address, remove_dead},
+    control::Control,
     counts::Counts,
     wanted::Wanted,
 };
@@ -64,6 +65,8 @@ pub(super) struct Scrape {
     pub(super) follows: bool,
     /// The last answer. It is held while another is made, so that one is at a time.
     pub(super) last: Arc<Mutex<Option<(Instant, Bytes)>>>,
+    /// What other processes are answered by, if they may ask.
+    pub(super) control: Option<Arc<Control>>,
 }
 
 /// A socket that was bound.
@@ -279,6 +282,7 @@ impl Scrape {
     fn read(&self) -> Result<Metrics> {
         let mut metrics = metrics::read(&self.pins, (self.unix)())?;
         metrics.metrics.extend(self.counts.families());
+        metrics.metrics.extend(self.control.iter().flat_map(|control| control.families()));
         metrics.metrics.extend(self.wanted()?);
         Ok(metrics)
     }
@@ -334,6 +338,7 @@ mod tests {
             interfaces: Arc::new([]),
             follows: true,
             last: Arc::default(),
+            control: None,
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         thread::spawn(move || {

@@ -82,22 +82,28 @@ struct Followed {
 }
 
 /// How many events are told.
-struct Budget {
+#[derive(Debug)]
+pub(super) struct Budget {
     bucket: Gcra,
     word: u64,
 }
 
 impl Budget {
     /// So many events in the long run; none where the rate is none that can be kept.
-    fn new(rate: Rate) -> Option<Self> {
-        let burst =
-            u128::from(rate.packets) * u128::from(BURST * SECOND) / u128::from(rate.period.max(1));
+    pub(super) fn new(rate: Rate) -> Option<Self> {
+        Self::with_burst(rate, BURST)
+    }
+
+    /// The same, of which those of so many seconds may come at once.
+    pub(super) fn with_burst(rate: Rate, seconds: u64) -> Option<Self> {
+        let burst = u128::from(rate.packets) * u128::from(seconds * SECOND)
+            / u128::from(rate.period.max(1));
         let burst = u64::try_from(burst).unwrap_or(u64::MAX).max(1);
         Some(Self { bucket: rate.bucket(burst, 1).ok()?, word: 0 })
     }
 
     /// Whether one more is told at `now` (nanoseconds).
-    fn spend(&mut self, now: u64) -> bool {
+    pub(super) fn spend(&mut self, now: u64) -> bool {
         let next = self.bucket.conform(self.word, Time::exact(now), 1);
         next.map(|next| self.word = next).is_some()
     }

@@ -1,4 +1,8 @@
-//! What the bridge answers about a request.
+//! What the bridge answers about a request, and about a source.
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::Policy;
 
 /// What becomes of a request, and what is left of the limits that are about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -8,9 +12,20 @@ pub struct Answer {
     /// What the limits that are about the request have left after it, that which refuses it or has the least left first.
     /// Limits that only count are not among them.
     pub standings: Vec<Standing>,
+    /// Nanoseconds for which a request that passes is to be held back: until its turn in the queues of its limits.
+    pub hold: u64,
+    /// The index of the limit that refuses it, in [`Policy::on_requests`](crate::policy::Policy::on_requests); `None` if no
+    /// limit does: `deny` may.
+    pub refused_by: Option<usize>,
 }
 
 impl Answer {
+    /// The name of the limit that the request is over.
+    pub fn limited_by<'p>(&self, policy: &'p Policy) -> Option<&'p str> {
+        let limit = self.refused_by.filter(|_| self.verdict == Verdict::Limited)?;
+        policy.on_requests.get(limit).map(|limit| &*limit.name)
+    }
+
     /// Nanoseconds until a request of this cost passes all of its limits, unless others are charged meanwhile; 0 when it does
     /// at once, [`u64::MAX`] when it never does. It is the longest wait of a limit.
     pub fn wait(&self) -> u64 {
@@ -28,6 +43,17 @@ pub enum Verdict {
     Limited,
     /// `deny`, a limit with `action: drop`, or the lack of an attribute refuses it, whatever its rate: 403.
     Denied,
+}
+
+impl Verdict {
+    /// The status of HTTP that a refusal has: 429 or 403.
+    pub const fn refusal(self) -> Option<u16> {
+        match self {
+            Self::Pass => None,
+            Self::Limited => Some(429),
+            Self::Denied => Some(403),
+        }
+    }
 }
 
 /// What a limit has left for a request's key.
@@ -48,4 +74,25 @@ pub struct Standing {
     pub wait: u64,
     /// Nanoseconds until nothing is charged any more.
     pub refills: u64,
+}
+
+/// What a limit on requests, which counts by the source alone, has left for a source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestFill {
+    /// The display name of the limit or layer.
+    pub name: String,
+    /// Its key, as a document has it.
+    pub key: String,
+    /// Its mode, as a document has it.
+    pub mode: String,
+    /// What passes at once after a rest.
+    pub quota: u64,
+    /// Seconds until all of the quota is there again after it was used up.
+    pub window: f64,
+    /// Requests that pass now.
+    pub left: u64,
+    /// Seconds until a request passes; `None` if none ever does.
+    pub wait: Option<f64>,
+    /// Seconds until nothing is charged any more.
+    pub refills: f64,
 }

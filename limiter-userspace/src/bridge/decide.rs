@@ -4,17 +4,22 @@
 //! are charged or none. The arithmetic, and what is asked in which order, is that of the kernel half: see
 //! [`charge`](limiter_common::policy::charge).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    net::IpAddr,
+    slice::from_mut,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use limiter_common::{base::address::Address, policy::charge::Bill};
+use limiter_common::base::address::Address;
 
 pub use self::counts::{Counts, RowCounts};
 use self::{
     counts::Tally,
     places::{Limited, Place},
+    repeats::Repeats,
 };
 use super::{
-    answer::{Answer, Verdict},
+    answer::{Answer, Standing, Verdict},
     request::Request,
     rules::{About, Compiled, Listed, MOST_AT_ONCE, Rules},
     table::Table,
@@ -26,11 +31,15 @@ use crate::{
 
 mod counts;
 mod places;
+mod repeats;
 mod standing;
+
+/// The most requests that are decided about at once.
+pub const MOST_ITEMS: usize = 32;
 
 /// Decides about requests, by the limits of a policy and the state of a table.
 ///
-/// It decides about one request at a time. Whoever answers several clients at once puts it into a mutex: a decision takes
+/// It decides about one bill at a time. Whoever answers several clients at once puts it into a mutex: a decision takes
 /// well below a microsecond.
 #[derive(Debug)]
 pub struct Decider {
@@ -40,17 +49,30 @@ pub struct Decider {
     tallies: Vec<Tally>,
     /// What happened to requests, without the counts of rows.
     counted: Counts,
-    /// The rows that are about the request.
+    /// The rows that are about the requests of a bill.
     places: Vec<Place>,
+    /// Requests that may be sent again.
+    repeats: Repeats,
 }
 
-/// Whether a request is charged.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Charging {
-    /// It is charged, and counted.
-    On,
-    /// It is neither.
-    Off,
+/// What is done to what limits were charged, other than by asking them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// It is charged whatever is left: more than that is owed.
+    Charge,
+    /// It is given back, what is charged at most.
+    Refund,
+}
+
+/// A request of a bill: all that are charged by a bill are charged, or none is.
+#[derive(Clone, Copy)]
+pub struct Item<'r> {
+    /// The request.
+    pub request: &'r Request<'r>,
+    /// What the caller says that it costs, times what it costs by the policy; at least 1.
+    pub hits: u64,
+    /// Whether it is charged and counted. Without it, it is only asked about.
+    pub is_charged: bool,
 }
 
 impl Decider {
@@ -62,11 +84,18 @@ impl Decider {
         let rules = Rules::compile(policy, &clock(), table.seed())?.claim(&table);
         let tallies = vec![Tally::default(); rules.rows.len()];
         let places = Vec::with_capacity(MOST_AT_ONCE);
-        Ok(Self { rules, table, tallies, counted: Counts::default(), places })
+        Ok(Self {
+            rules,
+            table,
+            tallies,
+            counted: Counts::default(),
+            places,
+            repeats: Repeats::default(),
+        })
     }
 
     /// Decides by another policy from now on. Keys keep what they are charged by limits that stay. Where the numbers of one are
-    /// others, each key keeps the share that it has used, and of a debt at most that of one request.
+    /// others, each key keeps the share that it has used, and a debt as the time that it takes.
     ///
     /// # Errors
     /// As [`new`](Self::new). The policy before stays in force then.
@@ -95,12 +124,113 @@ impl Decider {
     /// Decides about a request that the caller says to cost `hits` times what it costs by the policy, at least 1. `now` is in
     /// nanoseconds of `CLOCK_MONOTONIC`. It is charged to all limits that are about it, or to none.
     pub fn decide(&mut self, request: &Request<'_>, hits: u64, now: u64, answer: &mut Answer) {
-        self.answer(request, hits, now, Charging::On, answer);
+        let item = Item { request, hits, is_charged: true };
+        self.decide_all(&[item], now, from_mut(answer));
     }
 
     /// What [`decide`](Self::decide) would answer. Nothing is charged, and nothing is counted.
     pub fn peek(&mut self, request: &Request<'_>, hits: u64, now: u64, answer: &mut Answer) {
-        self.answer(request, hits, now, Charging::Off, answer);
+        let item = Item { request, hits, is_charged: false };
+        self.decide_all(&[item], now, from_mut(answer));
+    }
+
+    /// Decides about up to [`MOST_ITEMS`] requests at once, with an answer for each: if one is refused, none is charged. What
+    /// several of them cost the same key is added up. Requests beyond that number are denied, and so are those beyond 64 layers
+    /// and candidates of limits that are about them altogether.
+    pub fn decide_all(&mut self, items: &[Item<'_>], now: u64, answers: &mut [Answer]) {
+        self.places.clear();
+        let mut is_denied = false;
+        for (at, (item, answer)) in items.iter().zip(&mut *answers).enumerate() {
+            answer.standings.clear();
+            answer.hold = 0;
+            let begin = self.places.len();
+            let gathered = if at < MOST_ITEMS { self.gather(item, at, now) } else { Err(None) };
+            (answer.verdict, answer.refused_by) = (Verdict::Pass, None);
+            if let Err(refused_by) = gathered {
+                (answer.verdict, answer.refused_by) = (Verdict::Denied, refused_by);
+                self.places.truncate(begin);
+                is_denied = true;
+            }
+        }
+        let Self { rules, table, tallies, counted, places, repeats } = self;
+        let mut limited = Limited::new(rules, table, places, now);
+        // Of several at once none is held back, or known for a repeat.
+        let single = if let [item] = items { Some(item.request) } else { None };
+        if let Some(request) = single {
+            limited.find_repeats(repeats, request);
+        }
+        limited.look(single.is_some_and(|request| request.told.may_wait()));
+        if let [answer] = &mut *answers
+            && limited.bill.refused == 0
+            && !rules.is_monitored
+        {
+            answer.hold = limited.hold();
+        }
+        if limited.is_any(|place| place.is_charged) {
+            counted.shared +=
+                u64::from(limited.is_any(|place| place.is_charged && place.is_shared()));
+            if limited.bill.refused == 0 && !is_denied {
+                limited.charge();
+                limited.note_repeats(repeats, tallies);
+            }
+            limited.count(tallies);
+        }
+        for (at, answer) in answers.iter_mut().enumerate() {
+            if answer.verdict == Verdict::Pass {
+                limited.tell(at, answer);
+            } else if rules.is_monitored {
+                (answer.verdict, answer.refused_by) = (Verdict::Pass, None);
+            }
+        }
+    }
+
+    /// Charges the limits that are about a request, or gives back what they were charged, after the fact: `hits` times what the
+    /// request costs, at `now`. All of them are charged, whatever they have left, and the request is not counted. The answer is
+    /// what [`peek`](Self::peek) would tell then of a request of cost 1. Returns whether a limit or a list is about the request.
+    ///
+    /// Buckets owe what they have not, for a day at most, or for as long as their burst takes. Windows count their limit at
+    /// most, and logs [`MOST`](limiter_common::algorithm::sliding_log::SlidingLog::MOST) events.
+    pub fn settle(
+        &mut self,
+        request: &Request<'_>,
+        hits: u64,
+        settlement: Settlement,
+        now: u64,
+        answer: &mut Answer,
+    ) -> bool {
+        self.places.clear();
+        let is_listed = self.rules.profile(address(request).as_ref()).listed(now).is_some();
+        let is_settled =
+            is_listed || self.gather(&Item { request, hits, is_charged: false }, 0, now).is_err();
+        let is_about = is_settled || !self.places.is_empty();
+        if !is_settled {
+            let Self { rules, table, places, counted, .. } = self;
+            let mut limited = Limited::new(rules, table, places, now);
+            let is_shared = limited.is_any(Place::is_shared);
+            counted.shared += u64::from(is_shared && settlement == Settlement::Charge);
+            limited.settle(settlement);
+        }
+        self.peek(request, 1, now, answer);
+        is_about
+    }
+
+    /// What the limits that count by the source alone have left for a source at `now`, whatever it asks for, those that only count
+    /// too. Nothing is charged.
+    pub fn of_source(&mut self, source: IpAddr, now: u64) -> Vec<Standing> {
+        let Self { rules, table, places, .. } = self;
+        let nothing = Request::of(source);
+        let source = Address::from(source.to_canonical());
+        let profile = rules.profile(Some(&source));
+        places.clear();
+        rules.of_source(&source, profile, &rules.values(&nothing), |about| {
+            if let About::Counts { row, key, cost, numbers } = about
+                && places.len() < MOST_AT_ONCE
+            {
+                let shared = rules.rows[row].shared;
+                places.push(Place::new(0, (row, key), (cost, false), numbers, shared));
+            }
+        });
+        Limited::new(rules, table, places, now).standings().collect()
     }
 
     /// What was counted since this was made. What limits counted that are gone is not among it.
@@ -115,6 +245,7 @@ impl Decider {
             exceed_monitor: tally.exceed_monitor,
             near: tally.near,
             missing: tally.missing,
+            repeat: tally.repeat,
         };
         Counts {
             rows: self.rules.rows.iter().zip(&self.tallies).map(row).collect(),
@@ -128,90 +259,57 @@ impl Decider {
         &self.table
     }
 
-    fn answer(
-        &mut self,
-        request: &Request<'_>,
-        hits: u64,
-        now: u64,
-        charging: Charging,
-        answer: &mut Answer,
-    ) {
-        answer.standings.clear();
-        let refused = self.refused(request, hits, now, charging, answer);
-        answer.verdict = match refused {
-            Some(_) if self.rules.is_monitored => Verdict::Pass,
-            Some(verdict) => verdict,
-            None => Verdict::Pass,
-        };
-    }
-
-    /// Why a request is refused, if it is and as far as the policy refuses anything.
-    fn refused(
-        &mut self,
-        request: &Request<'_>,
-        hits: u64,
-        now: u64,
-        charging: Charging,
-        answer: &mut Answer,
-    ) -> Option<Verdict> {
-        let Self { rules, table, tallies, counted, places } = self;
-        let counts = u64::from(charging == Charging::On);
-        let source = request.source.map(|source| Address::from(source.to_canonical()));
+    /// Collects the rows that are about a request, the one at this place of a bill.
+    ///
+    /// # Errors
+    /// It is denied, whatever its rate: by a limit, or by none.
+    fn gather(&mut self, item: &Item<'_>, at: usize, now: u64) -> Result<(), Option<usize>> {
+        let Self { rules, tallies, counted, places, .. } = self;
+        let Item { request, hits, is_charged } = *item;
+        let counts = u64::from(is_charged);
+        let source = address(request);
         let profile = rules.profile(source.as_ref());
         match profile.listed(now) {
             Some(Listed::Allowed) => {
                 counted.allowed += counts;
-                return None;
+                return Ok(());
             }
             Some(Listed::Denied) => {
                 counted.denied += counts;
-                return Some(Verdict::Denied);
+                return Err(None);
             }
             None => {}
         }
-        places.clear();
-        let (mut is_refused, mut is_too_much) = (false, false);
+        let (mut refused_by, mut is_too_much) = (None, false);
         let values = rules.values(request);
         rules.find(source.as_ref(), profile, &values, hits, |about| match about {
             About::Counts { .. } if places.len() == MOST_AT_ONCE => is_too_much = true,
             About::Counts { row, key, cost, numbers } => {
-                places.push(Place::new(row, key, cost, numbers, rules.rows[row].shared));
+                let shared = rules.rows[row].shared;
+                places.push(Place::new(at, (row, key), (cost, is_charged), numbers, shared));
             }
             About::Misses(row, refuses) => {
                 tallies[row].missing += counts;
-                is_refused |= refuses;
+                if refuses {
+                    refused_by = Some(rules.rows[row].limit);
+                }
             }
-            About::Refuses => {
+            About::Refuses(limit) => {
                 counted.dropped += counts;
-                is_refused = true;
+                refused_by = Some(limit);
             }
         });
-        if is_too_much {
-            counted.too_many += counts;
-            return Some(Verdict::Denied);
+        counted.too_many += counts * u64::from(is_too_much);
+        match refused_by {
+            None if !is_too_much => Ok(()),
+            refused_by => Err(refused_by),
         }
-        if is_refused {
-            return Some(Verdict::Denied);
-        }
-        places.sort_unstable_by_key(|place| place.row);
-        let enforced = places.iter().enumerate().fold(0, |enforced, (at, place)| {
-            enforced | u64::from(rules.rows[place.row].is_enforced) << at
-        });
-        let applies = u64::MAX.checked_shr((MOST_AT_ONCE - places.len()) as u32).unwrap_or(0);
-        let bill = Bill { applies, enforced, ..Bill::default() };
-        let mut limited = Limited { rules, table, places, bill, now };
-        limited.find();
-        limited.look();
-        if charging == Charging::On {
-            counted.shared += u64::from(limited.places.iter().any(Place::is_shared));
-            if limited.bill.refused == 0 {
-                limited.charge();
-            }
-            limited.count(tallies);
-        }
-        limited.tell(&mut answer.standings);
-        (limited.bill.refused != 0).then_some(Verdict::Limited)
     }
+}
+
+/// The source of a request, as lists and keys have it.
+fn address(request: &Request<'_>) -> Option<Address> {
+    request.source.map(|source| Address::from(source.to_canonical()))
 }
 
 /// Checks that a bridge could decide by a policy.

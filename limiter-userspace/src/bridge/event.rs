@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::IpAddr,
     path::{Path, PathBuf},
 };
 
@@ -52,6 +53,24 @@ pub enum Event {
     Warned(Warnings),
     /// A document is not used; the policy before stays in force.
     Rejected(Error),
+    /// The agent, which the policy needs, does not answer.
+    AgentAway {
+        /// Why not.
+        message: String,
+    },
+    /// The agent answers again.
+    AgentBack,
+    /// The agent was asked to block a peer. Of many, some are told.
+    Pushed {
+        /// The peer.
+        peer: IpAddr,
+        /// The limit that it went on over.
+        limit: String,
+        /// What the agent made of it, in a word: `blocked`, or why not.
+        result: String,
+        /// For how long the peer is blocked, in seconds, if it is.
+        seconds: Option<f64>,
+    },
     /// It was asked to end.
     Stopped,
 }
@@ -65,6 +84,9 @@ impl Event {
             Self::State { .. } => "state",
             Self::Stalling { .. } | Self::Warned(_) => "warned",
             Self::Rejected(_) => "rejected",
+            Self::AgentAway { .. } => "agent_away",
+            Self::AgentBack => "agent_back",
+            Self::Pushed { .. } => "pushed",
             Self::Stopped => "stopped",
         }
     }
@@ -90,6 +112,15 @@ impl fmt::Display for Event {
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {
                 write!(f, "{error}\nthe policy in force stays until the document is valid")
+            }
+            Self::AgentAway { message } => write!(
+                f,
+                "warning: {message}\nno peer is blocked until the agent answers; requests are limited as before"
+            ),
+            Self::AgentBack => write!(f, "the agent answers"),
+            Self::Pushed { peer, limit, result, seconds } => {
+                write!(f, "{peer} went on over {limit}: {result}")?;
+                seconds.map_or(Ok(()), |seconds| write!(f, ", for {seconds:.0} s"))
             }
             Self::Stopped => write!(f, "stopped"),
         }
@@ -136,7 +167,14 @@ impl Serialize for Dated {
                     map.serialize_entry(key, value)?;
                 }
             }
-            Event::Stopped => {}
+            Event::AgentAway { message } => map.serialize_entry("message", message)?,
+            Event::Pushed { peer, limit, result, seconds } => {
+                map.serialize_entry("peer", peer)?;
+                map.serialize_entry("limit", limit)?;
+                map.serialize_entry("result", result)?;
+                map.serialize_entry("seconds", seconds)?;
+            }
+            Event::AgentBack | Event::Stopped => {}
         }
         map.end()
     }

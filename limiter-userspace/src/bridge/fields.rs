@@ -58,6 +58,23 @@ pub fn fields(policy: &Policy, answer: &Answer, jitter: u32) -> Vec<(&'static st
     fields
 }
 
+/// The limits that have the service do less for a request that passes, as a list of their names; `None` if there are none.
+pub fn degraded(policy: &Policy, answer: &Answer) -> Option<String> {
+    if answer.verdict != Verdict::Pass {
+        return None;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for it in &answer.standings {
+        let Some(limit) = policy.on_requests.get(it.limit) else { continue };
+        let is_below =
+            |share: u8| u128::from(it.left) * 100 < u128::from(it.quota) * u128::from(share);
+        if limit.degrade.is_some_and(is_below) && !names.contains(&&*limit.name) {
+            names.push(&limit.name);
+        }
+    }
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
 /// The body of a refusal; `None` for a request that passes.
 pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
     let named = |it: &Standing| {
@@ -68,12 +85,7 @@ pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
         Verdict::Limited => {
             let over = answer.standings.iter().filter(|it| it.wait > 0);
             let over: Vec<String> = over.take(MOST).filter_map(named).collect();
-            Some(json!({
-                "type": QUOTA_EXCEEDED,
-                "title": "Too many requests",
-                "status": 429,
-                "violated-policies": over,
-            }))
+            Some(exceeded(&over))
         }
         Verdict::Denied => Some(json!({
             "type": "about:blank",
@@ -83,9 +95,23 @@ pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
     }
 }
 
+/// The body of a refusal by limits of these names.
+pub(super) fn exceeded(limits: &[String]) -> Value {
+    json!({
+        "type": QUOTA_EXCEEDED,
+        "title": "Too many requests",
+        "status": 429,
+        "violated-policies": limits,
+    })
+}
+
 /// Seconds until a request that is refused passes all its limits, lengthened by 0 to 10 %; `None` if it never does.
 fn retry_after(answer: &Answer, jitter: u32) -> Option<u64> {
-    let wait = answer.wait();
+    seconds_to_wait(answer.wait(), jitter)
+}
+
+/// A time to wait in nanoseconds as seconds, lengthened by 0 to 10 %; `None` if waiting does not help.
+pub(super) fn seconds_to_wait(wait: u64, jitter: u32) -> Option<u64> {
     if wait == u64::MAX {
         return None;
     }

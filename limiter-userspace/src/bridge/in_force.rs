@@ -1,10 +1,13 @@
 //! The policy in force and what decides by it, for whoever serves.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use super::{
-    answer::Answer,
-    decide::{Counts, Decider, compile},
+    answer::{Answer, Standing},
+    decide::{Counts, Decider, Item, Settlement, compile},
     request::Request,
     table::Table,
 };
@@ -60,6 +63,36 @@ impl InForce {
             false => inner.decider.decide(request, cost, now, &mut answer),
         }
         (answer, Arc::clone(&inner.policy))
+    }
+
+    /// Decides about several requests at once, as [`Decider::decide_all`] does. The answers are in their order.
+    pub fn decide_all(&self, items: &[Item<'_>], now: u64) -> (Vec<Answer>, Arc<Policy>) {
+        let mut answers = vec![Answer::default(); items.len()];
+        let mut inner = self.lock();
+        inner.decider.decide_all(items, now, &mut answers);
+        (answers, Arc::clone(&inner.policy))
+    }
+
+    /// Settles `cost` times what a request costs, as [`Decider::settle`], at `now` in ns of `CLOCK_MONOTONIC`. Returns whether
+    /// anything is about the request, what is left, and the policy that the answer is of.
+    pub fn settle(
+        &self,
+        request: &Request<'_>,
+        cost: u64,
+        settlement: Settlement,
+        now: u64,
+    ) -> (bool, Answer, Arc<Policy>) {
+        let mut answer = Answer::default();
+        let mut inner = self.lock();
+        let is_about = inner.decider.settle(request, cost, settlement, now, &mut answer);
+        (is_about, answer, Arc::clone(&inner.policy))
+    }
+
+    /// What limits that count by the source alone have left for a source, and the policy that these are of: as
+    /// [`Decider::of_source`].
+    pub fn of_source(&self, source: IpAddr, now: u64) -> (Vec<Standing>, Arc<Policy>) {
+        let mut inner = self.lock();
+        (inner.decider.of_source(source, now), Arc::clone(&inner.policy))
     }
 
     /// The policy in force.

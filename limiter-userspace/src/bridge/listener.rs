@@ -32,7 +32,10 @@ pub fn address(text: &str) -> Result<Address, String> {
     }
 }
 
-/// A socket that was bound.
+/// Connections that may wait to be accepted, unless the system allows fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 4_096;
+
+/// A socket that was bound. The file of a Unix socket is removed with it, or with the [`Listener`] that it becomes.
 #[derive(Debug)]
 pub struct Bound {
     address: Address,
@@ -42,7 +45,18 @@ pub struct Bound {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket, which is removed with this.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Whoever starts next removes what is left.
+        let _: io::Result<()> = fs::remove_file(&self.0);
+    }
 }
 
 impl Bound {
@@ -56,18 +70,22 @@ impl Bound {
             let socket = match address {
                 Address::Tcp(address) => {
                     let listener = TcpListener::bind(address)?;
+                    // The library lets 128 wait.
+                    rustix::net::listen(&listener, BACKLOG)?;
                     listener.set_nonblocking(true)?;
                     Socket::Tcp(listener)
                 }
                 Address::Unix(path) => {
                     remove_dead(path)?;
                     let listener = UnixListener::bind(path)?;
+                    let file = SocketFile(path.clone());
+                    rustix::net::listen(&listener, BACKLOG)?;
                     if group.is_some() {
                         chown(path, None, group)?;
                     }
                     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
                     listener.set_nonblocking(true)?;
-                    Socket::Unix(listener)
+                    Socket::Unix(listener, file)
                 }
             };
             Ok(socket)
@@ -84,32 +102,29 @@ impl Bound {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn listen(self) -> Result<Listener> {
+    pub(crate) fn listen(self) -> Result<Listener> {
         let failed = |error| Error::system(format!("listen on {}", self.address), error);
         Ok(match self.socket {
             Socket::Tcp(socket) => {
                 Listener::Tcp(tokio::net::TcpListener::from_std(socket).map_err(failed)?)
             }
-            Socket::Unix(socket) => {
-                let Address::Unix(path) = &self.address else {
-                    return Err(failed(io::ErrorKind::InvalidInput.into()));
-                };
+            Socket::Unix(socket, file) => {
                 let listener = tokio::net::UnixListener::from_std(socket).map_err(failed)?;
-                Listener::Unix(listener, path.clone())
+                Listener::Unix { listener, _file: file }
             }
         })
     }
 }
 
-/// A socket that connections are accepted from. The file of a Unix socket is removed with it.
-pub(super) enum Listener {
+/// A socket that connections are accepted from.
+pub(crate) enum Listener {
     Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener, PathBuf),
+    Unix { listener: tokio::net::UnixListener, _file: SocketFile },
 }
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// A process of this user, on a Unix socket; the kernel tells it (`SO_PEERCRED`).
     User(u32),
     /// A process of this host, by a loopback address.
@@ -117,7 +132,7 @@ pub(super) enum Peer {
 }
 
 /// A connection of either kind.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -126,14 +141,14 @@ impl Listener {
     ///
     /// # Errors
     /// What the system says, as that there are no more descriptors.
-    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
+    pub(crate) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         Ok(match self {
             Self::Tcp(listener) => {
                 let stream = listener.accept().await?.0;
                 stream.set_nodelay(true)?;
                 (Box::new(stream), Peer::Host)
             }
-            Self::Unix(listener, _) => {
+            Self::Unix { listener, .. } => {
                 let stream = listener.accept().await?.0;
                 let user = stream.peer_cred()?.uid();
                 (Box::new(stream), Peer::User(user))
@@ -142,18 +157,30 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // Whoever starts next removes what is left.
-            let _: io::Result<()> = fs::remove_file(path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// More connections than 128 are made before the first is accepted, by TCP without waiting for a SYN that is sent again.
+    #[test]
+    fn many_connections_may_wait() {
+        let bound = Bound::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let Socket::Tcp(listener) = &bound.socket else { panic!("it is no TCP") };
+        let address = listener.local_addr().unwrap();
+        let patience = std::time::Duration::from_millis(900);
+        let connect = |_| std::net::TcpStream::connect_timeout(&address, patience).unwrap();
+        assert_eq!((0..400).map(connect).collect::<Vec<_>>().len(), 400);
+    }
+
+    #[test]
+    fn a_socket_that_is_not_listened_to_leaves_no_file() {
+        let path = std::env::temp_dir().join(format!("limiter-bound-{}.sock", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let bound = Bound::bind(&address, None).unwrap();
+        assert!(path.exists());
+        drop(bound);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn only_this_host_may_ask() {

@@ -10,7 +10,7 @@ pub(super) fn families(in_force: &InForce) -> Vec<Family> {
     let mut requests = counter(
         "limiter_requests_total",
         "Requests that a limit was charged with (conform), that it refused (exceed), or would have (exceed_monitor, \
-         exceed_candidate), and those that lacked a part of its key (missing).",
+         exceed_candidate), those that lacked a part of its key (missing), and those that it was charged with before (repeat).",
     );
     let mut near = counter(
         "limiter_requests_near_total",
@@ -29,6 +29,9 @@ pub(super) fn families(in_force: &InForce) -> Vec<Family> {
             ("missing", row.missing),
         ] {
             requests.push([own[0], own[1], ("result", result)], Whole(number));
+        }
+        if limit.idempotency.is_some() {
+            requests.push([own[0], own[1], ("result", "repeat")], Whole(row.repeat));
         }
         near.push(own, Whole(row.near));
     }

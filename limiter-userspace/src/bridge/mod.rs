@@ -1,27 +1,45 @@
 //! The bridge: answers proxies that ask about requests, by the limits on requests of a policy.
 //!
-//! [`decide`] has the decision and [`table`] its state. `http` answers proxies, [`fields`] writes what their clients are
-//! told. [`proxy`] prints the configurations of proxies. The process holds no capability and touches no map of the kernel.
+//! [`decide`] has the decision and [`table`] its state. `http`, `grpc` and `spop` answer proxies, [`fields`] writes what their
+//! clients are told. [`proxy`] prints the configurations of proxies. The process holds no capability and touches no map of the
+//! kernel: `push` has the agent block peers there.
 
 pub mod answer;
+#[cfg(not(fuzzing))]
+mod client;
 pub mod decide;
 #[cfg(not(fuzzing))]
 pub mod event;
 pub mod fields;
 #[cfg(not(fuzzing))]
+mod grpc;
+#[cfg(not(fuzzing))]
 mod http;
 #[cfg(not(fuzzing))]
 pub mod in_force;
 #[cfg(not(fuzzing))]
+mod kernel;
+#[cfg(not(fuzzing))]
+mod link;
+#[cfg(not(fuzzing))]
 pub mod listener;
 #[cfg(not(fuzzing))]
+pub mod lookup;
+#[cfg(not(fuzzing))]
 mod metrics;
+pub mod openapi;
 pub mod properties;
 pub mod proxy;
+#[cfg(not(fuzzing))]
+mod push;
+#[cfg(not(fuzzing))]
+mod ratelimit;
 pub mod request;
 mod rules;
 #[cfg(not(fuzzing))]
 pub mod run;
+#[cfg(not(fuzzing))]
+mod spop;
 pub mod table;
 #[cfg(not(fuzzing))]
 pub mod users;

@@ -18,6 +18,14 @@ pub struct Request<'r> {
     pub told: &'r dyn Told,
 }
 
+impl Request<'static> {
+    /// A request of a source, of which nothing else is known.
+    pub(super) fn of(source: IpAddr) -> Self {
+        let source = Some(source);
+        Self { method: None, host: None, path: None, domain: "", source, told: &() }
+    }
+}
+
 /// What a proxy told of a request: the headers of the client, and the entries of a descriptor.
 pub trait Told {
     /// The value of the first header of this name, which is in lower case.
@@ -25,6 +33,11 @@ pub trait Told {
 
     /// The value of the entry with this key, of a descriptor.
     fn entry(&self, key: &str) -> Option<&str>;
+
+    /// Whether whoever asks can hold one more answer back. Without room, a request that would have to wait is refused.
+    fn may_wait(&self) -> bool {
+        true
+    }
 
     /// Whether a limit of this name is asked.
     fn asks(&self, _limit: &str) -> bool {

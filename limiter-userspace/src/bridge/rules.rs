@@ -26,8 +26,8 @@ use super::{
 use crate::policy::{
     PolicyError,
     model::{
-        Allowance, GlobalMode, Missing, Mode, OverrideWhom, Policy, RequestCost, RequestLimit,
-        RequestOverride,
+        Allowance, GlobalMode, Idempotency, Missing, Mode, OverrideWhom, Policy, RequestCost,
+        RequestLimit, RequestOverride,
     },
     tables::Context,
 };
@@ -58,6 +58,7 @@ pub(super) struct Rules {
     sources: Sources,
     /// The hashes of the names of the tenants.
     tenants: Vec<u64>,
+    hash: KeyHash,
 }
 
 /// A limit.
@@ -97,8 +98,8 @@ pub(super) enum About {
     },
     /// The request lacks a part of its key. The place of the row, and whether that refuses the request.
     Misses(usize, bool),
-    /// The limit refuses everything.
-    Refuses,
+    /// The limit with this index refuses everything.
+    Refuses(usize),
 }
 
 /// Rules that have no state yet.
@@ -185,6 +186,7 @@ impl Rules {
             index,
             sources,
             tenants: policy.tenants.keys().map(|name| hash.text(name).number()).collect(),
+            hash,
         };
         Ok(Compiled { rules, shared })
     }
@@ -199,6 +201,15 @@ impl Rules {
     #[inline]
     pub(super) fn profile(&self, source: Option<&Address>) -> &SourceProfile {
         self.sources.profile(source)
+    }
+
+    /// What repeats of a request have in common to the row and the key that it is charged to; `None` if it has no
+    /// [`HEADER`](Idempotency::HEADER) for it.
+    pub(super) fn repeat_key(&self, request: &Request<'_>, key: Key, cost: u64) -> Option<Key> {
+        let token = request.told.header(Idempotency::HEADER).filter(|it| !it.is_empty())?;
+        let hash = key.words().into_iter().fold(self.hash.text("repeat"), KeyHash::word);
+        let [method, path] = [request.method, request.path].map(Option::unwrap_or_default);
+        Some(hash.word(cost).text(method).text(path).text(token).key())
     }
 
     /// Tells what each limit is to a request, in any order. `hits` is what the caller says that it costs.
@@ -226,7 +237,7 @@ impl Rules {
             let is_exempt = by.is_some_and(|by| !by.limits());
             if limit.mode == Mode::Drop {
                 if !is_exempt {
-                    tell(About::Refuses);
+                    tell(About::Refuses(at));
                 }
                 continue;
             }
@@ -245,6 +256,36 @@ impl Rules {
                         tell(About::Misses(*place, limit.refuses_missing && row.is_enforced));
                     }
                     KeyOf::Nobodys => {}
+                }
+            }
+        }
+    }
+}
+
+impl Rules {
+    /// Tells the rows that count by the source alone, of limits that are about this one, whatever it asks for. Candidates are
+    /// left out.
+    pub(super) fn of_source(
+        &self,
+        source: &Address,
+        profile: &SourceProfile,
+        values: &Values<'_>,
+        mut tell: impl FnMut(About),
+    ) {
+        for at in profile.limits.iter() {
+            let Some(limit) = self.limits.get(at) else { continue };
+            let by = limit.overrides.find(at, profile, values);
+            if by.is_some_and(|by| !by.limits()) {
+                continue;
+            }
+            for place in &limit.rows {
+                let row = &self.rows[*place];
+                let numbers = by.map_or(row.numbers, |by| by.layer(row.layer));
+                let Some(numbers) = numbers.filter(|_| row.is_of_source()) else { continue };
+                let key = row.key(Some(source), profile, &self.tenants, values);
+                if let KeyOf::Known(key) = key {
+                    let cost = limit.cost.default;
+                    tell(About::Counts { row: *place, key, cost, numbers });
                 }
             }
         }

@@ -13,16 +13,22 @@ use sd_notify::NotifyState;
 use tokio::{
     runtime, select,
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
 
 use super::{
+    client::Client,
     event::Event,
-    http::{Service, Tallies, serve},
+    grpc,
+    http::{self, Service, Tallies, serve},
     in_force::InForce,
+    kernel::Kernel,
+    link::Link,
     listener::Bound,
+    push::Pusher,
+    spop,
     table::Table,
     users::{Users, group},
 };
@@ -42,6 +48,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const TRIES: (usize, Duration) = (20, Duration::from_millis(100));
 /// How long requests that are answered at the end may take.
 const END: Duration = Duration::from_secs(2);
+/// Events that wait to be told.
+const EVENTS: usize = 64;
 
 /// What a bridge is to do.
 #[derive(Clone, Debug)]
@@ -50,6 +58,10 @@ pub struct Options {
     pub policy: PathBuf,
     /// Where it answers.
     pub listen: Vec<Address>,
+    /// Where it answers by gRPC.
+    pub grpc: Vec<Address>,
+    /// Where it answers by SPOP.
+    pub spop: Vec<Address>,
     /// The number of keys whose state is kept.
     pub keys: usize,
     /// A file that keeps the state over a restart of the process; without one, it is lost.
@@ -58,6 +70,8 @@ pub struct Options {
     pub trusted: Vec<String>,
     /// The group of Unix sockets; without one, that of the process.
     pub group: Option<String>,
+    /// The socket of the agent, which blocks peers.
+    pub agent: PathBuf,
 }
 
 /// Answers until the process is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document anew. `unix` gives the time
@@ -71,8 +85,12 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     let failed = |error| Error::system("start the bridge", error);
     let users = Users::named(&options.trusted, getuid().as_raw())?;
     let group = options.group.as_deref().map(group).transpose()?;
-    let bound = options.listen.iter().map(|address| Bound::bind(address, group));
-    let bound = bound.collect::<Result<Vec<_>>>()?;
+    let bind = |addresses: &[Address]| {
+        let bound = addresses.iter().map(|address| Bound::bind(address, group));
+        bound.collect::<Result<Vec<_>>>()
+    };
+    let [by_http, by_grpc, by_spop] =
+        [bind(&options.listen)?, bind(&options.grpc)?, bind(&options.spop)?];
     // Before there is any other thread, which would keep what it has, and before anything of others is read.
     privilege::give_up()?;
     raise_descriptors();
@@ -84,11 +102,21 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     };
     let (began, is_stalling) = (table.began(), !table.is_on_tmpfs());
     let limits = policy.on_requests.len();
+    let in_force = Arc::new(InForce::new(policy, table)?);
+    let (events, mut waiting) = mpsc::channel(EVENTS);
+    let link = Arc::new(Link::new(events));
+    let (pusher, queue) = Pusher::new();
+    let pusher = Arc::new(pusher);
     let service = Arc::new(Service {
-        in_force: InForce::new(policy, table)?,
+        in_force: Arc::clone(&in_force),
         users,
         tallies: Tallies::default(),
-        connections: AtomicUsize::new(0),
+        pusher: Arc::clone(&pusher),
+        kernel: Kernel::new(&options.agent),
+        agent: Client::new(&options.agent),
+        link: Arc::clone(&link),
+        connections: Default::default(),
+        held: AtomicUsize::new(0),
     });
     service.tallies.applied(unix());
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
@@ -96,9 +124,22 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         let (ending, end) = watch::channel(false);
         let mut waker = Waker::new().map_err(failed)?;
         let mut servers = Vec::new();
-        for bound in bound {
+        for bound in by_http {
             let address = bound.address().clone();
-            servers.push(tokio::spawn(serve(bound.listen()?, Arc::clone(&service), end.clone())));
+            let (service, end) = (Arc::clone(&service), end.clone());
+            servers.push(tokio::spawn(serve(bound.listen()?, service, end, http::converse)));
+            tell(Event::Listening { address });
+        }
+        for bound in by_grpc {
+            let address = bound.address().clone();
+            let (service, end) = (Arc::clone(&service), end.clone());
+            servers.push(tokio::spawn(serve(bound.listen()?, service, end, grpc::converse)));
+            tell(Event::Listening { address });
+        }
+        for bound in by_spop {
+            let address = bound.address().clone();
+            let (service, end) = (Arc::clone(&service), end.clone());
+            servers.push(tokio::spawn(serve(bound.listen()?, service, end, spop::converse)));
             tell(Event::Listening { address });
         }
         if let Some(file) = &options.state {
@@ -111,9 +152,18 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
             tell(Event::Warned(warnings));
         }
         tell(Event::Applied { document: options.policy.clone(), limits });
+        tokio::spawn(queue.hand_on(Client::new(&options.agent), pusher, in_force, link));
         loop {
             manager(&[NotifyState::Ready, NotifyState::Watchdog]);
-            let reload = match waker.next().await {
+            let wake = select! {
+                biased;
+                wake = waker.next() => wake,
+                Some(event) = waiting.recv() => {
+                    tell(event);
+                    continue;
+                }
+            };
+            let reload = match wake {
                 Wake::Look => false,
                 Wake::Reload => true,
                 Wake::End => break,
@@ -145,7 +195,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        select! { () = ended => {}, () = sleep(END) => {} }
+        // Requests that are held back have their turn.
+        let delay = Duration::from_nanos(service.in_force.policy().longest_delay());
+        select! { () = ended => {}, () = sleep(END + delay) => {} }
         tell(Event::Stopped);
         Ok(())
     });

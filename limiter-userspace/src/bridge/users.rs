@@ -12,7 +12,7 @@ const USERS: &str = "/etc/passwd";
 const GROUPS: &str = "/etc/group";
 
 /// Users that are trusted unless others are named, as far as this machine has them: those of the usual proxies, and root.
-const USUAL: [&str; 4] = ["root", "www-data", "nginx", "caddy"];
+const USUAL: [&str; 6] = ["root", "www-data", "nginx", "caddy", "envoy", "haproxy"];
 
 /// A user or a group that is not there.
 #[derive(Debug, Error)]
@@ -63,10 +63,18 @@ impl Users {
     /// # Errors
     /// [`UserError`].
     pub fn named(names: &[String], own: u32) -> Result<Self, UserError> {
+        Self::named_or(names, &USUAL, own)
+    }
+
+    /// The same, with other usual users.
+    ///
+    /// # Errors
+    /// [`UserError`].
+    pub fn named_or(names: &[String], usual: &[&str], own: u32) -> Result<Self, UserError> {
         let file = read(USERS)?;
         let mut users = BTreeSet::from([own]);
         if names.is_empty() {
-            users.extend(USUAL.iter().filter_map(|name| number(&file, name)));
+            users.extend(usual.iter().filter_map(|name| number(&file, name)));
         }
         for name in names {
             users.insert(find(&file, "user", name)?);

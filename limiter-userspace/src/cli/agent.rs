@@ -10,7 +10,8 @@ use limiter_common::algorithm::rate::Rate;
 
 use super::unix;
 use crate::{
-    agent::{self, Options, address::Address, journal::Journal},
+    agent::{self, Options, address::Address, control, journal::Journal},
+    bridge::{listener::Bound, users},
     datapath::{bpffs::Pins, loader::Loader, privilege},
     error::{Error, Result},
     output::stream::Output,
@@ -54,6 +55,20 @@ pub(super) struct Agent {
     #[arg(long, value_name = "RATE", default_value = EVENTS, value_parser = events,
           env = "LIMITER_EVENTS")]
     events: Events,
+    /// Answer other processes on unix:PATH, e.g. unix:/run/limiter/agent.sock: they push blocks of single sources, and ask about
+    /// sources
+    #[arg(long, value_name = "ADDRESS", env = "LIMITER_CONTROL", value_parser = control)]
+    control: Option<Listen>,
+    /// Group of the control socket, whose users may connect
+    #[arg(long, value_name = "GROUP", env = "LIMITER_CONTROL_GROUP")]
+    group: Option<String>,
+    /// User whose processes are answered on the control socket, besides that of the agent
+    /// [default: root and limiter-bridge]
+    #[arg(long, value_name = "USER", requires = "control")]
+    trusted: Vec<String>,
+    /// Long-run rate of blocks that are pushed by the control socket, or none for any number
+    #[arg(long, value_name = "RATE", default_value = PUSHES, value_parser = pushes)]
+    push_rate: Events,
 }
 
 /// The path of a document, which is followed as it changes.
@@ -82,6 +97,22 @@ fn address(text: &str) -> Result<Listen, String> {
     (!text.is_empty()).then(|| text.parse()).transpose()
 }
 
+/// How many blocks are pushed unless something else is said.
+const PUSHES: &str = "100/s";
+
+fn pushes(text: &str) -> Result<Events, String> {
+    events(if text.is_empty() { PUSHES } else { text })
+}
+
+fn control(text: &str) -> Result<Listen, String> {
+    match address(text)? {
+        Some(Address::Tcp(_)) => {
+            Err("give unix:PATH: a port could be asked by any process".to_owned())
+        }
+        address => Ok(address),
+    }
+}
+
 /// What `--events` says.
 type Events = Option<Rate>;
 
@@ -98,15 +129,21 @@ impl Agent {
     pub(super) fn run(self, pins: Pins, output: &mut Output) -> Result<()> {
         privilege::check()?;
         privilege::check_sysfs()?;
+        let Self { mut interfaces, policy, listen, events, control, group, trusted, push_rate } =
+            self;
+        let group = group.filter(|name| !name.is_empty());
+        let group = group.as_deref().map(users::group).transpose()?;
+        // While it may give the socket to any group.
+        let bound = control.flatten().map(|address| Bound::bind(&address, group)).transpose()?;
         // Before there is any other thread, which would keep what it has, and before anything of others is read.
         let loader = privilege::separate(&pins, || Loader::start(pins.directory()))?;
         let pins = pins.loading_by(loader);
-        let Self { mut interfaces, policy, listen, events } = self;
         // An empty variable names none.
         interfaces.retain(|name| !name.is_empty());
         let policy = policy.filter(|file| !file.as_os_str().is_empty());
         let listen = listen.into_iter().flatten().collect();
-        let options = Options { interfaces, policy, listen, events };
+        let control = bound.map(|bound| control::Options { bound, trusted, rate: push_rate });
+        let options = Options { interfaces, policy, listen, events, control };
         // Whoever waits for standard output to be read has its lock, which the end of the command takes.
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         let stdout = stdout.map_err(|error| Error::system("use standard output", error))?;

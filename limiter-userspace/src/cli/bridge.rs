@@ -15,7 +15,8 @@ use crate::{
     bridge::{
         event::Dated,
         listener::address,
-        proxy::{Config, Place, Proxy, on_failure},
+        openapi,
+        proxy::{Config, Place, Proxy},
         run::{self, Options},
     },
     error::Result,
@@ -26,12 +27,15 @@ use crate::{
 /// Where the package has the policy.
 const POLICY: &str = "/etc/limiter/policy.yaml";
 /// Where proxies find the bridge of the package.
-const SOCKET: &str = "unix:/run/limiter-bridge/bridge.sock";
+pub(super) const SOCKET: &str = "unix:/run/limiter-bridge/bridge.sock";
+/// Where the bridge finds the agent of the package.
+const AGENT: &str = "unix:/run/limiter/agent.sock";
 
 const HELP: &str = "\
-A proxy asks it about each request: nginx by auth_request, Caddy and Traefik by forward_auth. `limiter bridge config` prints \
+A proxy asks it about each request: nginx by auth_request, Caddy and Traefik by forward_auth, Envoy by its rate limit service, HAProxy by its offload engine. `limiter bridge config` prints \
 how. It decides by the limits with `on: requests`, and needs no instance and no capability: it gives all of them up at its \
-start.
+start. Peers that go on over a limit with a penalty are blocked in the kernel by `limiter agent`, whose socket is \
+that of --agent. Without an agent, requests are limited, and nobody is blocked.
 
 It follows the document: a change of it is in force within seconds, and at once on SIGHUP. A wrong document is not used, and \
 the policy before stays. SIGTERM and SIGINT end it.
@@ -51,6 +55,8 @@ pub(super) struct Bridge {
 enum BridgeCommand {
     /// Print a configuration of a proxy that asks the bridge
     Config(Configuration),
+    /// Print what the bridge answers, as an OpenAPI document
+    Openapi,
 }
 
 #[derive(Debug, Args)]
@@ -61,6 +67,12 @@ struct Serve {
     /// Answer on unix:PATH, or on a port of a loopback address, e.g. 127.0.0.1:9190
     #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = address)]
     listen: Vec<Address>,
+    /// Answer Envoy by gRPC there too, on unix:PATH or on a port of a loopback address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    grpc: Vec<Address>,
+    /// Answer HAProxy by SPOP there too, on unix:PATH or on a port of a loopback address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    spop: Vec<Address>,
     /// Keys of limits whose state is kept
     #[arg(long, value_name = "N", default_value_t = 262_144,
           value_parser = value_parser!(u32).range(1_024..=16_777_216))]
@@ -70,12 +82,15 @@ struct Serve {
     #[arg(long, value_name = "FILE")]
     state_file: Option<PathBuf>,
     /// User whose processes are answered on Unix sockets, besides that of the bridge
-    /// [default: root, www-data, nginx and caddy]
+    /// [default: root, www-data, nginx, caddy, envoy and haproxy]
     #[arg(long, value_name = "USER")]
     trusted: Vec<String>,
     /// Group of Unix sockets, whose users may connect
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// Socket of the agent, which blocks peers that go on over a limit with a penalty
+    #[arg(long, value_name = "ADDRESS", default_value = AGENT, value_parser = unix_socket)]
+    agent: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -86,14 +101,22 @@ struct Configuration {
     /// Policy document, which says whether requests pass while the bridge does not answer
     #[arg(long, value_name = "FILE", default_value = POLICY)]
     policy: PathBuf,
-    /// Where the bridge answers
-    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = place)]
-    listen: Place,
+    /// Where the bridge answers the proxy [default: unix:/run/limiter-bridge/bridge.sock; for Envoy, grpc.sock there; for HAProxy, 127.0.0.1:9191]
+    #[arg(long, value_name = "ADDRESS", value_parser = place)]
+    listen: Option<Place>,
 }
 
 /// The proxy of a name.
 fn named(name: String) -> Result<Proxy, String> {
     Proxy::ALL.into_iter().find(|it| it.name() == name).ok_or(name)
+}
+
+/// The path of a Unix socket.
+pub(super) fn unix_socket(text: &str) -> Result<PathBuf, String> {
+    match text.parse()? {
+        Address::Unix(path) => Ok(path),
+        Address::Tcp(_) => Err("it answers on a Unix socket: give unix:PATH".to_owned()),
+    }
 }
 
 /// An address that can be written into a configuration as it is.
@@ -114,6 +137,10 @@ impl Bridge {
     pub(super) fn run(self, output: &mut Output) -> Result<()> {
         match self.command {
             Some(BridgeCommand::Config(configuration)) => configuration.print(output),
+            Some(BridgeCommand::Openapi) if output.is_json() => {
+                Ok(output.json(&openapi::document())?)
+            }
+            Some(BridgeCommand::Openapi) => Ok(writeln!(output, "{:#}", openapi::document())?),
             None => self.serve.run(output),
         }
     }
@@ -121,9 +148,9 @@ impl Bridge {
 
 impl Serve {
     fn run(self, output: &mut Output) -> Result<()> {
-        let Self { policy, listen, keys, state_file, trusted, group } = self;
-        let keys = keys as usize;
-        let options = Options { policy, listen, keys, state: state_file, trusted, group };
+        let Self { policy, listen, grpc, spop, keys, state_file, trusted, group, agent } = self;
+        let (keys, state) = (keys as usize, state_file);
+        let options = Options { policy, listen, grpc, spop, keys, state, trusted, group, agent };
         run::run(&options, unix, |event| {
             let told = match output.is_json() {
                 true => output.json(&Dated { unix: unix(), event }),
@@ -136,12 +163,13 @@ impl Serve {
 }
 
 impl Configuration {
-    fn print(&self, output: &mut Output) -> Result<()> {
+    fn print(self, output: &mut Output) -> Result<()> {
         let policy = document::read(&self.policy)?;
-        let config =
-            Config { proxy: self.proxy, bridge: &self.listen, on_failure: on_failure(&policy) };
+        let Self { proxy, listen, .. } = self;
+        let bridge = &listen.unwrap_or_else(|| proxy.bridge());
+        let config = Config { proxy, bridge, policy: &policy };
         if output.is_json() {
-            let shape = json!({ "proxy": self.proxy.name(), "config": config.to_string() });
+            let shape = json!({ "proxy": proxy.name(), "config": config.to_string() });
             return Ok(output.shape("limiter.proxy/1", &shape)?);
         }
         Ok(write!(output, "{config}")?)

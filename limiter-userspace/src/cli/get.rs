@@ -1,9 +1,15 @@
 //! `limiter get`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::maps;
+use super::{
+    bridge::{SOCKET, unix_socket},
+    maps,
+};
 use crate::{
+    bridge::lookup::requests_of,
     datapath::bpffs::Pins,
     error::Result,
     output::{source, stream::Output},
@@ -13,13 +19,16 @@ use crate::{
 
 const HELP: &str = "\
 Nothing is changed. For a source of which nothing is known, the limits that would apply to it are shown, \
-and the exit code is 4.";
+and the exit code is 4. If a bridge answers, the limits on requests that count by the source alone are shown too.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Get {
     /// Address, or the prefix that makes a source, as `limiter top` prints it
     address: String,
+    /// Socket of the bridge, which knows the limits on requests
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = unix_socket)]
+    bridge: PathBuf,
 }
 
 impl Get {
@@ -28,7 +37,8 @@ impl Get {
         let maps = maps(pins)?;
         let now = now();
         let report = Inquiry::new(&maps, now)?.source(asked, now)?;
-        source::print(output, &report)?;
+        let requests = requests_of(&self.bridge, report.source.addr());
+        source::print_with_requests(output, &report, requests.as_deref())?;
         if report.known {
             return Ok(());
         }

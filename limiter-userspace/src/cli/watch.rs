@@ -2,9 +2,14 @@
 
 mod data_source;
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::keep_ssh::KeepSsh;
+use super::{
+    bridge::{SOCKET, unix_socket},
+    keep_ssh::KeepSsh,
+};
 use crate::{
     cli::watch::data_source::Watched,
     datapath::bpffs::Pins,
@@ -39,6 +44,9 @@ pub(super) struct Watch {
     /// Ignore the keys that change something
     #[arg(long)]
     read_only: bool,
+    /// Socket of the bridge, which knows the limits on requests of a source
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = unix_socket)]
+    bridge: PathBuf,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -59,7 +67,7 @@ impl Watch {
                 read_only: self.read_only,
             }
         };
-        let watched = Watched::new(pins, (!self.read_only).then_some(&self.keep))?;
+        let watched = Watched::new(pins, (!self.read_only).then_some(&self.keep), &self.bridge)?;
         session::run(&options, output, watched)
     }
 }

@@ -58,6 +58,7 @@ fn load(pins: &Pins, request: Request) -> Result<Option<Program>> {
             Program::load_carrying(&pins, &carry_from(&other)?, frags, clock)
         }
         Kind::Carrier => Program::load_carrier(&pins, &carry_from(&other)?, clock),
+        Kind::Pusher => Program::load_pusher(&pins, clock),
         Kind::Dispatcher { slot, frags } => Program::load_dispatcher(&pins, slot, frags),
     };
     loaded.map(Some)

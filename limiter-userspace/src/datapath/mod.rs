@@ -4,6 +4,7 @@ pub mod bpffs;
 pub mod buckets;
 pub(crate) mod claim;
 pub mod cost;
+pub(crate) mod diag;
 #[expect(unsafe_code, reason = "the structures of an ioctl that no library wraps")]
 pub(crate) mod ethtool;
 pub mod events;
@@ -40,6 +41,7 @@ pub mod policy;
 pub(crate) mod prefix_rules;
 pub(crate) mod privilege;
 pub mod program;
+pub mod pushes;
 pub mod refusal;
 #[expect(unsafe_code, reason = "values by their bytes")]
 pub mod ring;

@@ -24,6 +24,8 @@ pub(super) enum Family {
     Route,
     /// The families that have a number only once they are there.
     Generic,
+    /// sock_diag(7).
+    Sockets,
 }
 
 /// How often a list is read that changes meanwhile.
@@ -174,6 +176,7 @@ fn open(family: Family) -> io::Result<OwnedFd> {
     let protocol = match family {
         Family::Route => libc::NETLINK_ROUTE,
         Family::Generic => libc::NETLINK_GENERIC,
+        Family::Sockets => libc::NETLINK_INET_DIAG,
     };
     let socket_kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: no precondition.

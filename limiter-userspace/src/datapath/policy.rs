@@ -133,6 +133,26 @@ impl Maps {
         time: Option<Duration>,
         origin: Option<Origin>,
     ) -> Result<()> {
+        self.put(layers, time, origin, false)
+    }
+
+    /// Puts the policy and the lists in force again, with the row that blocks are pushed to. The caller holds the lock.
+    ///
+    /// # Errors
+    /// As [`put_in_force`](Self::put_in_force).
+    pub(super) fn put_with_pushes(&mut self) -> Result<()> {
+        let layers = self.settled()?;
+        self.put(layers, None, None, true)
+    }
+
+    /// Puts a policy and lists in force. With `takes_pushes`, the tables have the row of pushed blocks from then on.
+    fn put(
+        &mut self,
+        layers: Layers,
+        time: Option<Duration>,
+        origin: Option<Origin>,
+        takes_pushes: bool,
+    ) -> Result<()> {
         if let Some(left) = self.unconfirmed()? {
             return Err(Error::Unconfirmed { left });
         }
@@ -145,6 +165,7 @@ impl Maps {
                 (in_force.held.clone(), in_force.origin)
             }
         };
+        before.takes_pushes |= takes_pushes;
         let is_taken_back = epoch != head.epoch as u32;
         // What a command left that died while it wrote the next one was never in force.
         if is_taken_back

@@ -18,6 +18,7 @@ use limiter_common::{
         description::{Batch, Description, OldTables, Request},
         interface::Interface,
         layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program},
+        push::Push,
         table::Set,
     },
     memory::handshake,
@@ -137,6 +138,23 @@ impl Program {
         Self::load_or_ask(pins, Kind::Carrier, Some(from), clock)
     }
 
+    /// Loads the program that blocks sources.
+    ///
+    /// # Errors
+    /// What the kernel lacks or says.
+    pub(super) fn load_pusher(pins: &Pins, clock: Clock) -> Result<Self> {
+        Self::load_or_ask(pins, Kind::Pusher, None, clock)
+    }
+
+    /// Blocks a source, or ends that. Returns a constant of [`push`](limiter_common::abi::push).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn push(&mut self, push: &Push) -> Result<u32> {
+        let run = self.with_fd(|fd| sys::run(fd, push))?;
+        run.map_err(|error| Error::system("push a block", error))
+    }
+
     /// Carries a batch over.
     ///
     /// # Errors
@@ -167,6 +185,7 @@ impl Program {
             Kind::Dispatcher { slot, frags } => (dispatcher_of(frags), slot),
             Kind::Main { frags } | Kind::Carrying { frags } => (name_of(frags), 0),
             Kind::Carrier => (program::CARRY, 0),
+            Kind::Pusher => (program::PUSH, 0),
         };
         match pins.loader() {
             Some(loader) => {

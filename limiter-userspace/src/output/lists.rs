@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     policy::{
-        Layered,
+        self, Layered,
         document::format_instant,
         model::{Listed, Whom},
         run_time::Entry,
@@ -38,7 +38,7 @@ pub struct ListEntry {
     /// Whether it has ended. The next edit of the list drops it.
     pub gone: bool,
     /// Where it comes from: `document`, `set` for a set of the document, `run_time` for a command,
-    /// or `limit` for a block by a limit.
+    /// `limit` for a block by a limit, or `push` for one that was pushed.
     pub layer: &'static str,
     /// Whether it takes the sources off the document's list, instead of putting them on.
     pub exception: bool,
@@ -67,7 +67,7 @@ pub struct PenaltyEntry {
     /// The source, with the end of the block.
     #[serde(flatten)]
     pub entry: ListEntry,
-    /// `hand` for a block by a command or the document, `limit` for a block by a limit.
+    /// `hand` for a block by a command or the document, `limit` for a block by a limit, `push` for one that was pushed.
     pub by: &'static str,
     /// The limit; `None` if it is not known any more, or for a block by hand.
     pub limit: Option<String>,
@@ -98,6 +98,14 @@ impl ListEntry {
             since: entry.since.map(format_instant),
             ..Self::new(prefix.to_string(), "run_time", until, now)
         }
+    }
+
+    /// The entries of a list, those of the document first.
+    pub fn all(layered: Layered<'_>, list: policy::List, now: Duration) -> Vec<Self> {
+        let of_document = layered.policy.list(list).iter().map(|it| Self::of_document(it, now));
+        let of_run_time =
+            layered.run_time.list(list).map(|entry| Self::of_run_time(entry, layered, now));
+        of_document.chain(of_run_time).collect()
     }
 
     fn new(src: String, layer: &'static str, until: Option<u64>, now: Duration) -> Self {
@@ -149,23 +157,31 @@ impl ListEntry {
 }
 
 impl PenaltyEntry {
+    /// All blocks: those by hand, then those by limits and pushes.
+    pub fn all(layered: Layered<'_>, blocked: &[Blocked], now: Duration) -> Vec<Self> {
+        let by_hand = ListEntry::all(layered, policy::List::Penalty, now).into_iter();
+        let by_limit = blocked.iter().map(|blocked| Self::by_limit(blocked, now));
+        by_hand.map(Self::by_hand).chain(by_limit).collect()
+    }
+
     /// Makes an entry for a block by hand.
     pub const fn by_hand(entry: ListEntry) -> Self {
         Self { entry, by: "hand", limit: None, blocks: None }
     }
 
-    /// Makes an entry for a block by a limit, as of `now` in Unix time.
+    /// Makes an entry for a block by a limit or a push, as of `now` in Unix time.
     pub fn by_limit(blocked: &Blocked, now: Duration) -> Self {
-        let Blocked { source, limit, left, blocks } = blocked;
+        let Blocked { source, pushed, limit, left, blocks } = blocked;
+        let by = if *pushed { "push" } else { "limit" };
         // Rounded up, so that a block in its last second does not show 0 s.
         let until = rounded_up(now.saturating_add(*left));
         let entry = ListEntry {
             seconds_left: Some(rounded_up(*left)),
             // A block that is listed has time left, even if that rounds to an end at `now`.
             gone: false,
-            ..ListEntry::new(source_name(*source), "limit", Some(until), now)
+            ..ListEntry::new(source_name(*source), by, Some(until), now)
         };
-        Self { entry, by: "limit", limit: limit.clone(), blocks: Some(*blocks) }
+        Self { entry, by, limit: limit.clone(), blocks: (!pushed).then_some(*blocks) }
     }
 }
 
@@ -273,7 +289,7 @@ mod tests {
     }
 
     fn entry(prefix: &str) -> Entry {
-        Entry::new(crate::policy::List::Deny, prefix.parse().unwrap())
+        Entry::new(policy::List::Deny, prefix.parse().unwrap())
     }
 
     fn text(json: bool, entries: &[ListEntry]) -> String {
@@ -362,7 +378,7 @@ SOURCE           UNTIL     LEFT  SET BY                                         
     #[test]
     fn a_block_by_a_limit_ends_when_its_time_is_over() {
         let (source, left) = ("198.51.100.7/32".parse().unwrap(), Duration::from_secs(60));
-        let blocked = Blocked { source, limit: None, left, blocks: 1 };
+        let blocked = Blocked { source, pushed: false, limit: None, left, blocks: 1 };
         let entry = PenaltyEntry::by_limit(&blocked, AT + Duration::from_millis(900)).entry;
         assert_eq!(entry.seconds_left, Some(60));
         assert_eq!(entry.until.as_deref(), Some("2027-01-15T08:01:01Z"));
@@ -374,7 +390,7 @@ SOURCE           UNTIL     LEFT  SET BY                                         
         let left = Duration::from_millis(41_500);
         let entries = [
             PenaltyEntry::by_hand(set(&Entry { until: Some(NOW + 60), ..entry("203.0.113.9/32") })),
-            PenaltyEntry::by_limit(&Blocked { source, limit, left, blocks: 3 }, AT),
+            PenaltyEntry::by_limit(&Blocked { source, pushed: false, limit, left, blocks: 3 }, AT),
         ];
         let text = |json| printed(json, false, |output| print_penalties(output, &entries));
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The report on a source, as it is printed.
 
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 use limiter_common::base::tally::Tally;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     explanation::lists_json,
     monitoring,
-    number::{Amounts, grouped},
+    number::{Amounts, duration, grouped},
     setting::{
         fill_cells, fill_json, kept_cells, limit_json, origin, setting_cells, until, until_json,
     },
@@ -17,6 +17,7 @@ use super::{
     tone::Tone,
 };
 use crate::{
+    bridge::answer::RequestFill,
     policy::model::{Allowance, Count},
     query::{
         explain::ListReport,
@@ -57,6 +58,61 @@ pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<
         0 => Ok(()),
         more => writeln!(output, "and {} more, less full", grouped(more as u64)),
     }
+}
+
+/// Prints the report on a source, and what limits on requests have left for it, if that is known.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_with_requests<W: Write>(
+    output: &mut Output<W>,
+    report: &SourceReport,
+    requests: Option<&[RequestFill]>,
+) -> Result<(), OutputError> {
+    if output.is_json() {
+        let mut shape = json(report);
+        if let Some(shape) = shape.as_object_mut() {
+            shape.insert("requests".to_owned(), json!(requests));
+        }
+        return output.json(&shape);
+    }
+    print(output, report)?;
+    match requests {
+        None | Some([]) => Ok(()),
+        Some(requests) => {
+            writeln!(output)?;
+            output.table(&request_fills(requests))
+        }
+    }
+}
+
+/// The table of what limits on requests have left.
+pub(crate) fn request_fills(requests: &[RequestFill]) -> Table {
+    let mut table = Table::new([
+        Column::left("LIMIT ON REQUESTS"),
+        Column::left("PER"),
+        Column::left("MODE"),
+        Column::right("AT ONCE"),
+        Column::right("LEFT"),
+        Column::right("PASSES IN"),
+        Column::right("FULL IN"),
+    ]);
+    let seconds = |seconds: f64| {
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        if time.is_zero() { Cell::default() } else { duration(time).into() }
+    };
+    for it in requests {
+        table.row([
+            Cell::new(it.name.as_str(), Tone::Strong),
+            it.key.as_str().into(),
+            it.mode.as_str().into(),
+            grouped(it.quota).into(),
+            grouped(it.left).into(),
+            it.wait.map_or("never".into(), seconds),
+            seconds(it.refills),
+        ]);
+    }
+    table
 }
 
 fn facts_of(report: &SourceReport, amounts: Amounts) -> Vec<(&'static str, String, Tone)> {
@@ -163,6 +219,7 @@ fn json(report: &SourceReport) -> Value {
         "blocked": until_json(report.lists.blocked),
         "lists": lists_json(&report.listed),
         "penalty": until_json(penalty.map(|block| block.until)),
+        "pushed": penalty.is_some_and(|block| block.pushed),
         "penalty_limit": penalty.and_then(|block| block.limit.as_ref()),
         "blocks": penalty.map_or(0, |block| block.blocks),
         "limits": report.limits.iter().map(limit_json).collect::<Vec<_>>(),

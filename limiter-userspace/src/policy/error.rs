@@ -234,6 +234,15 @@ pub enum PolicyError {
         /// The number that the policy needs, each layer and candidate being one.
         needed: usize,
     },
+    /// As many limits as there are, and none left for the row of pushed blocks.
+    #[error(
+        "the policy needs {LIMITS} limits, with each layer and candidate as one; {most} are the most beside blocks that are \
+         pushed"
+    )]
+    NoRowForPushes {
+        /// The most that a policy has beside them.
+        most: u32,
+    },
     /// More limits on requests than a policy has.
     #[error("the policy has {needed} limits on requests; {most} are the most")]
     TooManyOnRequests {
@@ -447,6 +456,7 @@ impl PolicyError {
             | Self::DropsEverything { .. }
             | Self::TooMuch { .. }
             | Self::TooManyLimits { .. }
+            | Self::NoRowForPushes { .. }
             | Self::TooManyOnRequests { .. }
             | Self::TooManyRows { .. }
             | Self::TooManyOfRequest { .. }
@@ -571,6 +581,10 @@ impl PolicyError {
             }
             Self::OverrideOfField { field, .. } => {
                 format!("add {field} to its `key`, or give such requests a limit of their own")
+            }
+            Self::NoRowForPushes { .. } => {
+                "take a limit, a layer or a candidate out of the policy, or block by `limiter penalty add` without `--push`"
+                    .to_owned()
             }
             Self::NotOnRequests { .. } => "take sliding_window, or another algorithm".to_owned(),
             Self::TooManyOnRequests { .. } | Self::TooManyRows { .. } => {

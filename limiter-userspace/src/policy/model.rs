@@ -21,14 +21,15 @@ pub use self::{
     allowance::Allowance,
     control::{Control, ControlBudgets, ControlOverride},
     limit::{
-        Costs, Count, Key, KeyPart, Layer, Limit, Mode, PacketKind, Penalty, Unproven,
+        Costs, Count, Key, KeyPart, Layer, Limit, Mode, OfRequests, PacketKind, Penalty, Unproven,
         name_of_layer,
     },
     matching::{Match, Service, TcpFlags, Whom},
     overrides::{Given, Override, OverrideWhom},
     request::{
-        Attribute, AttributeSource, Field, HeaderSet, Missing, OnFailure, Pattern, RequestCost,
-        RequestKey, RequestKeyPart, RequestLayer, RequestLimit, RequestMatch, RequestOverride,
+        Attribute, AttributeSource, Field, HeaderSet, Idempotency, Missing, OnFailure, Pattern,
+        RequestCost, RequestKey, RequestKeyPart, RequestLayer, RequestLimit, RequestMatch,
+        RequestOverride,
     },
 };
 use super::{error::PolicyError, units::prefix::check_prefix};
@@ -76,6 +77,12 @@ impl Policy {
     pub const MOST_PREFIXES: usize = 1 << 20;
     /// The largest number of limits on requests.
     pub const MOST_ON_REQUESTS: usize = 256;
+
+    /// How long a limit holds requests back at most, in ns; 0 if none does.
+    pub fn longest_delay(&self) -> u64 {
+        let delays = self.on_requests.iter().filter(|limit| limit.delays());
+        delays.filter_map(|limit| limit.delay).max().unwrap_or(0)
+    }
 
     /// The number of prefixes in all sets, tenants, lists and overrides. Each override counts as one.
     pub fn number_of_prefixes(&self) -> usize {

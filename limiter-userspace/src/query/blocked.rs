@@ -1,4 +1,4 @@
-//! The sources that limits block because they stayed over them.
+//! The sources that limits block because they stayed over them, or that were pushed.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -13,11 +13,13 @@ use super::{
 use crate::error::Result;
 use ipnet::IpNet;
 
-/// A source that a limit blocks.
+/// A source that a limit or a push blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// The source: an address, or the prefix that counts as one source.
     pub source: IpNet,
+    /// Whether the block was pushed.
+    pub pushed: bool,
     /// The limit; `None` if there is no record of the offence.
     pub limit: Option<String>,
     /// The time left of the block.
@@ -111,6 +113,7 @@ impl Inquiry<'_> {
         {
             return Ok(Asked::Blocked(Blocked {
                 source,
+                pushed: block.pushed,
                 limit: block.limit,
                 left,
                 blocks: block.blocks,

@@ -4,7 +4,10 @@ use std::{fmt, time::Duration};
 
 use limiter_common::abi::policy::Profile;
 
-use super::{entries::Entries, state::SourceState};
+use super::{
+    entries::Entries,
+    state::{By, SourceState},
+};
 
 /// How long a list entry or a block lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,16 +40,18 @@ pub struct Lists {
     pub denied: Option<Until>,
     /// On the list `penalty`: blocked by hand.
     pub blocked: Option<Until>,
-    /// Blocked by a limit that the source stayed over.
+    /// Blocked by a limit that the source stayed over, or by a push.
     pub penalty: Option<Block>,
 }
 
-/// A block of a source by a limit.
+/// A block of a source by a limit, or by a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// When it ends.
     pub until: Until,
-    /// The limit; `None` if its record was evicted.
+    /// Whether it was pushed.
+    pub pushed: bool,
+    /// The limit; `None` if its record was evicted, or if the block was pushed.
     pub limit: Option<String>,
     /// How many blocks of this limit, this one included, came without a rest between them.
     pub blocks: u64,
@@ -60,9 +65,10 @@ impl Lists {
             // the limit's record, which is evicted when its map is full.
             let of = source.offences.iter().filter(|(_, it)| it.blocked >= source.blocked);
             let by = of.min_by_key(|(_, offence)| offence.blocked);
-            let limit = by.and_then(|(bit, _)| entries.iter().find(|entry| entry.bit == *bit));
+            let limit = by.and_then(|(by, _)| entries.iter().find(|it| By::Limit(it.bit) == *by));
             Block {
                 until,
+                pushed: by.is_some_and(|(by, _)| *by == By::Push),
                 limit: limit.map(|entry| entry.limit.name.clone()),
                 blocks: by.map_or(0, |(_, offence)| offence.blocks),
             }
@@ -84,6 +90,7 @@ impl Lists {
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.limit {
+            _ if self.pushed => f.write_str("pushed"),
             Some(limit) => write!(f, "limit {limit}, block {}", self.blocks),
             None => write!(f, "a limit"),
         }

@@ -20,7 +20,7 @@ use limiter_common::{
     base::{address::Address, tally::Tally, word::Word},
     policy::{
         limit::{BucketKey, INLINE, Limit},
-        penalty::Block,
+        penalty::{Block, Penalty},
     },
     table::probation::ProbationSlot,
 };
@@ -117,9 +117,18 @@ pub(super) struct SourceState {
     pub(super) profile: Profile,
     /// When the source's block by a limit ends, in nanoseconds; past or 0 if it is not blocked.
     pub(super) blocked: u64,
-    /// The source's offences against limits with penalties, each with the bit of its limit.
-    pub(super) offences: Vec<(u64, Offence)>,
+    /// The source's offences, and the block that was pushed.
+    pub(super) offences: Vec<(By, Offence)>,
     words: [u64; INLINE],
+}
+
+/// By what a source is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The limit with this bit, which has a penalty.
+    Limit(u64),
+    /// A process that pushed the block.
+    Push,
 }
 
 /// The result of looking up a source.
@@ -238,13 +247,8 @@ const fn first_seen(address: Address, newcomer: ProbationSlot) -> table::Source 
     table::Source { address, passed, ..table::Source::NEW }
 }
 
-/// Reads the offences of a source against the limits with penalties that apply to it, each with the
-/// bit of its limit. The end of a block is cut to what the penalty in force allows.
-fn offences(
-    tables: &Tables<'_>,
-    profile: &Profile,
-    source: Address,
-) -> Result<Vec<(u64, Offence)>> {
+/// Reads the offences of a source against the limits with penalties that apply to it, and the block that was pushed. The end of a block is cut to what the penalty in force allows.
+fn offences(tables: &Tables<'_>, profile: &Profile, source: Address) -> Result<Vec<(By, Offence)>> {
     // Sources that share an entry have no offences.
     let shared = source.family == Address::NONE.family;
     let mut left = if shared { 0 } else { tables.settings.penalties & profile.limits };
@@ -257,7 +261,8 @@ fn offences(
         let known = tables.maps.offence(&key)?;
         found.extend(known.map(|known| {
             let blocked = penalty.until(known.since, known.blocked);
-            (bit, Offence { blocked, ..known })
+            let by = if penalty.limit == Penalty::PUSHED { By::Push } else { By::Limit(bit) };
+            (by, Offence { blocked, ..known })
         }));
     }
     Ok(found)

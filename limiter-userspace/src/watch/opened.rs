@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::history::{Flow, History, SHORTEST, Split};
 use crate::{
+    bridge::answer::RequestFill,
     output::limits::LimitRow,
     query::{explain::Explanation, source::SourceReport},
 };
@@ -17,6 +18,8 @@ pub struct Details {
     pub report: SourceReport,
     /// The lists and limits that decide about its packets.
     pub explanation: Explanation,
+    /// What limits on requests have left for the source; empty if no bridge answers.
+    pub requests: Vec<RequestFill>,
 }
 
 /// A source that is shown in detail, with its rates since it was opened.

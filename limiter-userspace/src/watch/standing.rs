@@ -149,7 +149,7 @@ mod tests {
         let over = [limit("source", true, 200, 5)];
         assert_eq!(told(none(), &[syn, over[0].clone(), tried]), "over source Dropped");
         let until = Until::For(Duration::from_millis(40_100));
-        let block = Block { until, limit: None, blocks: 1 };
+        let block = Block { until, pushed: false, limit: None, blocks: 1 };
         let lists = Lists { penalty: Some(block), ..none() };
         assert_eq!(told(lists.clone(), &over), "blocked 41s Dropped");
         let lists = Lists { denied: Some(Until::Forever), ..lists };

@@ -31,6 +31,8 @@ use limiter_userspace::{
     },
 };
 
+mod imported;
+
 const NOW: u64 = 1_000_000 * SECOND;
 
 /// The environment variable with the file of a child that is to be killed.

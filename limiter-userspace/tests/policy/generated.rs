@@ -10,8 +10,8 @@ use limiter_userspace::policy::{
     document::{diff, parse, to_yaml},
     model::{
         Allowance, Control, ControlBudgets, ControlOverride, Costs, Count, GlobalMode, Key,
-        KeyPart, KeyPrefix, Layer, Limit, Listed, Match, Mode, Override, OverrideWhom, PacketKind,
-        Penalty, Policy, Service, TcpFlags, Unproven, Whom,
+        KeyPart, KeyPrefix, Layer, Limit, Listed, Match, Mode, OfRequests, Override, OverrideWhom,
+        PacketKind, Penalty, Policy, Service, TcpFlags, Unproven, Whom,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
@@ -213,6 +213,17 @@ fn matching(index: u16) -> impl Strategy<Value = Match> {
     )
 }
 
+/// A penalty that asks for proof.
+pub(crate) fn penalty() -> impl Strategy<Value = Penalty> {
+    (time(), time(), 1..=10_u32, time()).prop_map(|(after, block, backoff, max)| Penalty {
+        after,
+        block,
+        backoff,
+        max: max.max(block),
+        unproven: Unproven::Ignore,
+    })
+}
+
 fn limit(index: u16) -> impl Strategy<Value = Limit> {
     (0..7_u8, 0..4_usize).prop_flat_map(move |(algorithm, layers)| {
         let layer = (checked(algorithm), option::of(source_key()))
@@ -221,15 +232,7 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
         let modes = [Mode::Enforce, Mode::Monitor, Mode::Drop, Mode::Off];
         let modes = proptest::sample::select(modes.to_vec());
         let unproven = prop_oneof![Just(Unproven::Ignore), Just(Unproven::Block)];
-        let penalty = (time(), time(), 1..=10_u32, time(), unproven).prop_map(
-            |(after, block, backoff, max, unproven)| Penalty {
-                after,
-                block,
-                backoff,
-                max: max.max(block),
-                unproven,
-            },
-        );
+        let penalty = (penalty(), unproven).prop_map(|(it, unproven)| Penalty { unproven, ..it });
         let whoms = (subsequence(TENANTS.to_vec(), 0..3), prefixes(91));
         let allowances = vec(option::of(vec(checked(algorithm), layers.max(1))), 16);
         let more = (modes, option::of(penalty), option::of(checked(algorithm)), whoms, allowances);
@@ -287,6 +290,10 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
             let given = Given::default();
             let shared = (index % 3 == 1).then_some(1 + layers.len() as u32 * 100);
             let precise = index % 2 == 1;
+            let is_of_source =
+                matches!(key.parts[..], [KeyPart::Source | KeyPart::SourcePrefix { .. }]);
+            let all = [OfRequests::Off, OfRequests::Advise, OfRequests::Enforce];
+            let requests = if is_of_source { all[usize::from(index) % 3] } else { all[0] };
             Limit {
                 name,
                 matching,
@@ -299,6 +306,7 @@ fn limit(index: u16) -> impl Strategy<Value = Limit> {
                 overrides,
                 shared,
                 precise,
+                requests,
                 given,
             }
         })

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use limiter_userspace::policy::{
     document::{diff, parse},
     model::{
-        Attribute, AttributeSource, Field, HeaderSet, Missing, Mode, OnFailure, OverrideWhom,
-        Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer, RequestLimit, RequestMatch,
-        RequestOverride,
+        Attribute, AttributeSource, Field, HeaderSet, Idempotency, Missing, Mode, OnFailure,
+        OverrideWhom, Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer, RequestLimit,
+        RequestMatch, RequestOverride,
     },
 };
 use proptest::{
@@ -17,7 +17,7 @@ use proptest::{
     sample::{select, subsequence},
 };
 
-use crate::generated::{TENANTS, checked, prefixes, some, whoms};
+use crate::generated::{TENANTS, checked, penalty, prefixes, some, whoms};
 
 const ATTRIBUTES: [&str; 4] = ["user", "null", "-key", "route"];
 
@@ -144,12 +144,26 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
             select(modes.to_vec()),
             select(vec![Missing::Pass, Missing::Refuse]),
             select(vec![OnFailure::Open, OnFailure::Closed]),
+            option::of(
+                (1_000..=86_400_000_u64).prop_map(|ms| Idempotency { window: ms * 1_000_000 }),
+            ),
+            option::of(1..100_u8),
         );
         let parts = (matching(index), key(), cost(), vec(layer, layers));
-        let more = (words, headers(), option::of(checked(algorithm)), overrides(algorithm, layers));
+        let more = (
+            words,
+            headers(),
+            (option::of(checked(algorithm)), option::of(penalty())),
+            overrides(algorithm, layers),
+        );
         (parts, more, checked(algorithm)).prop_map(move |(parts, more, first)| {
             let (matching, key, cost, mut layers) = parts;
-            let ((mode, missing, on_failure), headers, candidate, mut overrides) = more;
+            let (
+                (mode, missing, on_failure, idempotency, degrade),
+                headers,
+                (candidate, penalty),
+                mut overrides,
+            ) = more;
             // Those that are refused for never refusing anything.
             if let [one, other] = layers.as_slice()
                 && (one.allowance.never_refuses_beside(other.allowance)
@@ -174,9 +188,13 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
                 mode,
                 layers,
                 candidate,
+                penalty,
                 overrides,
                 headers,
                 on_failure,
+                idempotency,
+                degrade,
+                delay: None,
             }
         })
     })

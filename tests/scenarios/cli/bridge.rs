@@ -2,8 +2,13 @@
 
 mod auth;
 mod documented;
+mod floors;
+mod openapi;
 mod process;
 mod proxies;
+mod ratelimit;
+mod settle;
+mod steps;
 
 use std::{
     fs,
@@ -112,6 +117,14 @@ impl Bridge {
         exchange(&mut self.connect(), request(line, fields)).unwrap()
     }
 
+    /// The answer to a request with a body.
+    #[track_caller]
+    fn post(&self, path: &str, fields: &[&str], body: &str) -> Reply {
+        let length = format!("Content-Length: {}", body.len());
+        let head = request(&format!("POST {path}"), &[fields, &[&length]].concat());
+        exchange(&mut self.connect(), head + body).unwrap()
+    }
+
     /// The answer to what a proxy asks about a request of a source.
     #[track_caller]
     fn auth(&self, source: &str, method: &str, target: &str) -> Reply {
@@ -128,12 +141,36 @@ impl Bridge {
     fn signal(&self, number: i32) {
         signal(&self.process, number);
     }
+
+    /// Stops it, and waits until each of its threads has stopped.
+    fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let goes_on = || {
+            let tasks = fs::read_dir(&tasks).unwrap().map_while(Result::ok);
+            let statuses = tasks.map_while(|it| fs::read_to_string(it.path().join("status")).ok());
+            statuses.into_iter().any(|status| !status.contains("State:\tT"))
+        };
+        while goes_on() {
+            thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
         kill(&mut self.process);
     }
+}
+
+/// Where a bridge answers by gRPC.
+fn grpc_socket(document: &Document) -> PathBuf {
+    document.path().with_file_name("grpc.sock")
+}
+
+/// Where a bridge answers by SPOP.
+fn spop_socket(document: &Document) -> PathBuf {
+    document.path().with_file_name("spop.sock")
 }
 
 fn socket(document: &Document) -> PathBuf {

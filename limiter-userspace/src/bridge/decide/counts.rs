@@ -40,6 +40,8 @@ pub struct RowCounts {
     pub near: u64,
     /// Requests that lacked a part of its key.
     pub missing: u64,
+    /// Requests that were charged to it before, by their [`HEADER`](crate::policy::model::Idempotency::HEADER).
+    pub repeat: u64,
 }
 
 /// The counts of a row.
@@ -50,4 +52,5 @@ pub(super) struct Tally {
     pub(super) exceed_monitor: u64,
     pub(super) near: u64,
     pub(super) missing: u64,
+    pub(super) repeat: u64,
 }

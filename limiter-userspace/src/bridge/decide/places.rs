@@ -2,34 +2,44 @@
 
 use limiter_common::{
     algorithm::{
+        kind::Kind,
         meter::Meter,
         policer::{Look, Refusal},
         sliding_log::SlidingLog,
     },
+    base::word::Word as _,
     policy::charge::{Bill, Group, charge_at, look_at},
 };
 
 use super::{
     super::{
-        answer::Standing,
+        answer::{Answer, Standing, Verdict},
+        request::Request,
         rules::{MOST_AT_ONCE, Numbers, Rules},
         table::{Area, Entry, Key, StateWord, Table},
     },
+    Settlement,
     counts::Tally,
+    repeats::{Repeat, Repeats},
     standing,
 };
 
-/// A row that is about a request.
+/// A row that is about a request, or about several with the same key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// The place of the row in [`Rules::rows`].
     pub(super) row: usize,
     key: Key,
+    /// A bit for each request of the bill that it is about.
+    items: u32,
+    /// Whether it is charged, and not only asked about.
+    pub(super) is_charged: bool,
     cost: u64,
     /// The place of its numbers in [`Rules::numbers`].
     numbers: usize,
     state: State,
     look: Look,
+    repeat: Repeat,
 }
 
 /// Where the state of a key is.
@@ -44,14 +54,34 @@ enum State {
 }
 
 impl Place {
+    /// The row and the key of the request at a place of the bill, what it costs, and whether it is charged.
     pub(super) const fn new(
-        row: usize,
-        key: Key,
-        cost: u64,
+        item: usize,
+        (row, key): (usize, Key),
+        (cost, is_charged): (u64, bool),
         numbers: usize,
         shared: Entry,
     ) -> Self {
-        Self { row, key, cost, numbers, state: State::Shared(shared), look: Look::NONE }
+        let (items, state, look) = (1 << item, State::Shared(shared), Look::NONE);
+        let repeat = Repeat::Charged;
+        Self { row, key, items, is_charged, cost, numbers, state, look, repeat }
+    }
+
+    /// Adds another request, if both have the same state.
+    fn add(&mut self, other: &Self) -> bool {
+        let is_same = self.key == other.key || self.is_shared() && other.is_shared();
+        if self.row != other.row || !is_same {
+            return false;
+        }
+        self.cost = match (self.is_charged, other.is_charged) {
+            (true, true) => self.cost.saturating_add(other.cost),
+            (true, false) => self.cost,
+            (false, true) => other.cost,
+            (false, false) => self.cost.max(other.cost),
+        };
+        self.items |= other.items;
+        self.is_charged |= other.is_charged;
+        true
     }
 
     pub(super) const fn is_shared(&self) -> bool {
@@ -65,32 +95,63 @@ impl Place {
     }
 }
 
-/// A request and the rows that are about it, in their order: a bit of the bill for each.
+/// The rows that are about the requests of a bill, in their order: a bit of the bill for each.
 pub(super) struct Limited<'d> {
     pub(super) rules: &'d Rules,
     pub(super) table: &'d Table,
-    pub(super) places: &'d mut [Place],
+    places: &'d mut Vec<Place>,
     pub(super) bill: Bill,
     /// When it is decided about, in nanoseconds.
     pub(super) now: u64,
 }
 
 impl<'d> Limited<'d> {
-    /// Finds the state of each row, measured in its numbers. No two rows have the same.
-    pub(super) fn find(&mut self) {
+    /// Rows and keys in any order. Those with the same state become one.
+    pub(super) fn new(
+        rules: &'d Rules,
+        table: &'d Table,
+        places: &'d mut Vec<Place>,
+        now: u64,
+    ) -> Self {
+        let mut limited = Self { rules, table, places, bill: Bill::default(), now };
+        limited.find();
+        let set = |is: fn(&Rules, &Place) -> bool| {
+            let places = limited.places.iter().enumerate();
+            places.fold(0, |set, (at, place)| set | u64::from(is(rules, place)) << at)
+        };
+        limited.bill = Bill {
+            applies: set(|_, _| true),
+            enforced: set(|rules, place| rules.rows[place.row].is_enforced),
+            ..Bill::default()
+        };
+        limited
+    }
+
+    /// Whether this is so of one of them.
+    pub(super) fn is_any(&self, is: impl Fn(&Place) -> bool) -> bool {
+        self.places.iter().any(is)
+    }
+
+    /// Finds the state of each row and key, measured in the numbers of the row. No two have the same.
+    fn find(&mut self) {
+        self.places.sort_unstable_by_key(|place| (place.row, place.key));
         let mut is_complete = true;
+        self.places.dedup_by(|place, kept| place.key == kept.key && kept.add(place));
         for place in &mut *self.places {
             let area = self.rules.rows[place.row].area;
             match self.table.find(area, place.key) {
                 Some(entry) => {
                     place.state = State::Own(entry);
-                    self.table.carry(entry, &self.rules.numbers[place.numbers].carry, self.now);
+                    self.table.carry(entry, &self.rules.numbers[place.numbers].meter, self.now);
                 }
                 None => is_complete = false,
             }
         }
         if !is_complete {
             self.find_vacancies();
+            // Several keys of a row may be without room, and share one state then.
+            self.places.sort_unstable_by_key(|place| (place.row, place.is_shared()));
+            self.places.dedup_by(|place, kept| kept.add(place));
         }
     }
 
@@ -110,12 +171,41 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Looks at the rows one after the other, until one refuses. Charges nothing.
-    pub(super) fn look(&mut self) {
+    /// Finds the rows that were charged with the request before: they are asked no more.
+    pub(super) fn find_repeats(&mut self, repeats: &Repeats, request: &Request<'_>) {
+        for (at, place) in self.places.iter_mut().enumerate() {
+            if self.rules.rows[place.row].idempotency.is_none() {
+                continue;
+            }
+            let Some(key) = self.rules.repeat_key(request, place.key, place.cost) else { continue };
+            place.repeat = repeats.find(key, self.now);
+            if matches!(place.repeat, Repeat::Again(_)) {
+                self.bill.applies &= !(1 << at);
+            }
+        }
+    }
+
+    /// Notes what the rows are to know of a request that passes.
+    pub(super) fn note_repeats(&self, repeats: &mut Repeats, tallies: &mut [Tally]) {
+        for (at, place) in self.places.iter().enumerate() {
+            let Some(window) = self.rules.rows[place.row].idempotency else { continue };
+            let is_charged = self.bill.charged >> at & 1 != 0;
+            if matches!(place.repeat, Repeat::Again(_)) {
+                tallies[place.row].repeat += 1;
+            } else if !is_charged {
+                continue;
+            }
+            repeats.note(place.repeat, self.now, window);
+        }
+    }
+
+    /// Looks at the rows one after the other, until one refuses. Charges nothing. Without leave to wait, a row refuses a request
+    /// that it would hold back.
+    pub(super) fn look(&mut self, may_wait: bool) {
         for at in 0..self.places.len() {
             let bit = 1 << at & self.bill.asked();
             if bit == 0 {
-                break;
+                continue;
             }
             let place = self.places[at];
             if place.cost > self.numbers(at).most {
@@ -135,17 +225,73 @@ impl<'d> Limited<'d> {
             } else {
                 look_at(self, at, self.now);
             }
+            if !may_wait && self.bill.refused == 0 && self.turn(at) > 0 {
+                self.bill.refuse(bit, Refusal::Exceed);
+            }
+        }
+    }
+
+    /// Nanoseconds until the turn of a request that no row refuses, before it is charged.
+    pub(super) fn hold(&self) -> u64 {
+        let due = self.bill.due();
+        let turns = (0..self.places.len()).filter(|at| due >> at & 1 != 0).map(|at| self.turn(at));
+        turns.max().unwrap_or(0)
+    }
+
+    /// Nanoseconds until the queue at a place has let out all that is in it; 0 where nothing is held back.
+    fn turn(&self, at: usize) -> u64 {
+        let place = &self.places[at];
+        match place.state {
+            State::Own(entry) | State::Shared(entry)
+                if self.rules.rows[place.row].delays && self.meter(at).kind() == Kind::Bucket =>
+            {
+                let gcra = &self.meter(at).gcra;
+                gcra.spent(self.table.word(entry).get(), self.now).div_ceil(1 << gcra.shift)
+            }
+            _ => 0,
         }
     }
 
     /// Charges the rows that are due.
     pub(super) fn charge(&mut self) {
+        let places = self.places.iter().enumerate();
+        let charged = places.fold(0, |set, (at, place)| set | u64::from(place.is_charged) << at);
+        self.bill.applies &= charged;
         for at in 0..self.places.len() {
             if self.is_log(at) {
                 self.charge_log(at);
             } else {
                 charge_at(self, at, true, self.now);
             }
+        }
+    }
+
+    /// Charges the rows whatever they have left, or gives back what they were charged. A key that was charged nothing has nothing
+    /// to get back.
+    pub(super) fn settle(&mut self, settlement: Settlement) {
+        for at in 0..self.places.len() {
+            let place = self.places[at];
+            let entry = match (settlement, place.state) {
+                (Settlement::Refund, State::Vacant(_)) => continue,
+                (Settlement::Refund, _) => place.entry(),
+                (Settlement::Charge, _) => self.made(at),
+            };
+            let (meter, now, cost) = (self.meter(at), self.now, place.cost);
+            let word = self.table.word(entry);
+            if self.is_log(at) {
+                let (log, slots) = (meter.sliding_log(), self.table.slots(entry));
+                match settlement {
+                    Settlement::Charge => log.charge_beyond(&word, &slots, now, cost),
+                    Settlement::Refund => log.give_back(&word, &slots, now, cost),
+                }
+                continue;
+            }
+            let seen = word.get();
+            let next = match settlement {
+                Settlement::Charge => meter.charge_beyond(seen, now, cost),
+                Settlement::Refund => meter.give_back(seen, now, cost),
+            };
+            let _: u64 = word.compare_exchange(seen, next);
         }
     }
 
@@ -169,7 +315,7 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Counts the request under its rows.
+    /// Counts the requests under their rows, but for those that are only asked about.
     pub(super) fn count(&self, tallies: &mut [Tally]) {
         let bill = &self.bill;
         let monitored = if self.rules.is_monitored { u64::MAX } else { 0 };
@@ -177,7 +323,7 @@ impl<'d> Limited<'d> {
         let near = bill.near & conform;
         let exceed_monitor = bill.monitored() | bill.refused & monitored;
         let exceed = bill.refused & !monitored;
-        for (at, place) in self.places.iter().enumerate() {
+        for (at, place) in self.places.iter().enumerate().filter(|(_, place)| place.is_charged) {
             let is = |set: u64| set >> at & 1;
             let tally = &mut tallies[place.row];
             tally.conform += is(conform);
@@ -187,38 +333,19 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Tells what the rows that refuse requests have left: first that which refuses this one, then that with the least left.
-    pub(super) fn tell(&self, standings: &mut Vec<Standing>) {
+    /// Tells what the rows that refuse requests have left for the request at a place of the bill, and whether it is over one of
+    /// them: first that which refuses the bill, then others that would, then that with the least left.
+    pub(super) fn tell(&self, item: usize, answer: &mut Answer) {
         if self.rules.is_monitored {
             return;
         }
-        let mut settled = 0;
+        let standings = &mut answer.standings;
+        let (mut settled, is_refused) = (0, self.bill.refused != 0);
         for (at, place) in self.places.iter().enumerate() {
-            let row = &self.rules.rows[place.row];
-            if !row.is_enforced {
+            if place.items >> item & 1 == 0 || !self.rules.rows[place.row].is_enforced {
                 continue;
             }
-            let Numbers { quota, window, most, .. } = *self.numbers(at);
-            let (meter, cost) = (self.meter(at), place.cost.min(most));
-            let fill = match place.state {
-                State::Vacant(_) => standing::fresh(meter, self.now, cost),
-                State::Own(entry) | State::Shared(entry) if self.is_log(at) => {
-                    let (word, slots) = (self.table.word(entry), self.table.slots(entry));
-                    standing::of_log(meter, &word, &slots, self.now, cost)
-                }
-                State::Own(entry) | State::Shared(entry) => {
-                    standing::of_word(meter, self.table.word(entry).get(), self.now, cost)
-                }
-            };
-            standings.push(Standing {
-                limit: row.limit,
-                layer: row.layer,
-                quota,
-                window,
-                left: fill.left.min(quota),
-                wait: if place.cost > most { u64::MAX } else { fill.wait },
-                refills: fill.refills,
-            });
+            standings.push(self.standing(at));
             if self.bill.refused >> at & 1 != 0 {
                 let last = standings.len() - 1;
                 standings.swap(0, last);
@@ -226,7 +353,50 @@ impl<'d> Limited<'d> {
             }
         }
         if let Some(rest) = standings.get_mut(settled..) {
-            rest.sort_unstable_by_key(|standing| standing.left);
+            rest.sort_unstable_by_key(|it| (is_refused && it.wait == 0, it.left));
+        }
+        // Nothing was charged, so what one has to wait for now is what it was asked about.
+        if is_refused && (settled > 0 || standings.iter().any(|it| it.wait > 0)) {
+            answer.verdict = Verdict::Limited;
+            answer.refused_by = standings.first().map(|it| it.limit);
+        }
+    }
+
+    /// What each row has left.
+    pub(super) fn standings(&self) -> impl Iterator<Item = Standing> {
+        (0..self.places.len()).map(|at| self.standing(at))
+    }
+
+    /// What the row at a place has left.
+    fn standing(&self, at: usize) -> Standing {
+        let place = &self.places[at];
+        let row = &self.rules.rows[place.row];
+        let Numbers { quota, window, most, .. } = *self.numbers(at);
+        let (meter, cost) = (self.meter(at), place.cost.min(most));
+        let fill = match place.state {
+            State::Vacant(_) => standing::fresh(meter, self.now, cost),
+            State::Own(entry) | State::Shared(entry) if self.is_log(at) => {
+                let (word, slots) = (self.table.word(entry), self.table.slots(entry));
+                standing::of_log(meter, &word, &slots, self.now, cost)
+            }
+            State::Own(entry) | State::Shared(entry) => {
+                standing::of_word(meter, self.table.word(entry).get(), self.now, cost)
+            }
+        };
+        let refuses = self.bill.refused >> at & 1 != 0;
+        Standing {
+            limit: row.limit,
+            layer: row.layer,
+            quota,
+            window,
+            left: fill.left.min(quota),
+            wait: match fill.wait {
+                _ if place.cost > most => u64::MAX,
+                // There is room for it, and none to wait.
+                0 if refuses => self.turn(at).max(1),
+                wait => wait,
+            },
+            refills: fill.refills,
         }
     }
 

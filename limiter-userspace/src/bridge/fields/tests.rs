@@ -2,9 +2,35 @@ use proptest::prelude::*;
 use sfv::{BareItem, Item, List, ListEntry, Parser};
 
 use super::*;
+
 use crate::policy::model::HeaderSet;
 
 const ALL: HeaderSet = HeaderSet { ietf: true, x_ratelimit: true, retry_after: true };
+
+/// The names of the limits that have less left than their share, for a request that passes.
+#[test]
+fn a_service_is_told_where_little_is_left() {
+    let limits = [("a", Some(20)), ("b", Some(50)), ("c", None)]
+        .map(|(name, degrade)| RequestLimit { degrade, ..RequestLimit::new(name, &[]) });
+    let policy = Policy { on_requests: limits.into(), ..Policy::default() };
+    let standing = |limit, left| Standing {
+        limit,
+        layer: 0,
+        quota: 10,
+        window: SECOND,
+        left,
+        wait: 0,
+        refills: 0,
+    };
+    let told = |verdict, lefts: [u64; 3]| {
+        let standings = (0..3).map(|at| standing(at, lefts[at])).collect();
+        degraded(&policy, &Answer { verdict, standings, ..Answer::default() })
+    };
+    assert_eq!(told(Verdict::Pass, [2, 5, 0]), None);
+    assert_eq!(told(Verdict::Pass, [1, 5, 0]).as_deref(), Some("a"));
+    assert_eq!(told(Verdict::Pass, [0, 4, 0]).as_deref(), Some("a, b"));
+    assert_eq!(told(Verdict::Limited, [0, 0, 0]), None);
+}
 
 fn policy(headers: &[HeaderSet]) -> Policy {
     let mut policy = Policy::default();
@@ -21,7 +47,7 @@ fn standing(limit: usize, left: u64, wait: u64, refills: u64) -> Standing {
 }
 
 fn limited(standings: Vec<Standing>) -> Answer {
-    Answer { verdict: Verdict::Limited, standings }
+    Answer { verdict: Verdict::Limited, standings, ..Answer::default() }
 }
 
 fn field<'f>(fields: &'f [(&str, String)], name: &str) -> Option<&'f str> {
@@ -52,8 +78,7 @@ fn parsed(field: &str) -> Vec<Parsed> {
 
 #[test]
 fn a_request_that_passes_tells_what_is_left() {
-    let answer =
-        Answer { verdict: Verdict::Pass, standings: vec![standing(0, 7, 0, 6_500_000_000)] };
+    let answer = Answer { standings: vec![standing(0, 7, 0, 6_500_000_000)], ..Answer::default() };
     assert_eq!(
         fields(&policy(&[ALL]), &answer, u32::MAX),
         [
@@ -107,7 +132,7 @@ fn each_limit_says_which_fields_tell_of_it() {
 fn at_most_four_limits_are_told_of_and_layers_have_names() {
     let mut standings: Vec<_> = (0..9).map(|limit| standing(limit, 5, 0, SECOND)).collect();
     standings[0].layer = 1;
-    let answer = Answer { verdict: Verdict::Pass, standings };
+    let answer = Answer { standings, ..Answer::default() };
     let told = fields(&policy(&[ALL; 9]), &answer, 0);
     for name in ["ratelimit", "ratelimit-policy"] {
         let items = parsed(field(&told, name).unwrap());

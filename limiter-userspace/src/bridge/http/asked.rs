@@ -8,6 +8,9 @@
 //! | `X-Original-Method`, `X-Original-URI`, `Host` | method, path and host, as nginx is configured to tell them |
 //! | `X-Forwarded-Method`, `X-Forwarded-Uri`, `X-Forwarded-Host` | the same, as Caddy and Traefik tell them |
 //!
+//! Envoy's `ext_authz` asks with the method and the target of the request itself, behind a prefix, and tells the host as nginx
+//! does.
+//!
 //! A client may send headers of the kind that its proxy does not set. So a request with both kinds is refused.
 
 use std::net::IpAddr;
@@ -22,7 +25,7 @@ use crate::{
     bridge::request::{Request, Told},
     policy::{
         Policy,
-        model::{AttributeSource, Field},
+        model::{AttributeSource, Field, Idempotency},
         units::{host_of, path_of, quoted},
     },
 };
@@ -37,7 +40,7 @@ const FORWARDED_HOST: &str = "x-forwarded-host";
 
 /// The request that is asked about.
 #[derive(Debug)]
-pub(super) struct Asked<'h> {
+pub(in crate::bridge) struct Asked<'h> {
     method: Option<String>,
     host: Option<String>,
     path: Option<String>,
@@ -67,6 +70,45 @@ impl<'h> Asked<'h> {
         Ok(Self { method, host, path: target, source, told: Headers::new(headers, limits) })
     }
 
+    /// Reads it from a request to the bridge that has the method and the target, whatever headers tell of them.
+    ///
+    /// # Errors
+    /// [`Fault`] for headers that the client, and not the proxy, may have set, and for a path that services understand
+    /// differently.
+    pub(super) fn forwarded(
+        method: &str,
+        target: &str,
+        headers: &'h HeaderMap,
+    ) -> Result<Self, Fault> {
+        Self::told(source(headers)?, Some(method), Some(target), headers)
+    }
+
+    /// The request of this source that a proxy tells of by itself, and not by headers; `headers` are those of the client.
+    ///
+    /// # Errors
+    /// [`Fault::BadPath`], and [`Fault::Several`] for several hosts.
+    pub(in crate::bridge) fn told(
+        source: IpAddr,
+        method: Option<&str>,
+        target: Option<&str>,
+        headers: &'h HeaderMap,
+    ) -> Result<Self, Fault> {
+        let path = target.map(|it| path_of(it).ok_or(Fault::BadPath)).transpose()?;
+        Ok(Self {
+            method: method.map(str::to_ascii_uppercase),
+            host: only(headers, HOST.as_str())?.map(|it| host_of(&it)),
+            path,
+            source: source.to_canonical(),
+            told: Headers::new(headers, Vec::new()),
+        })
+    }
+
+    /// The same, and whether it may be held back.
+    pub(super) fn waiting(mut self, may_wait: bool) -> Self {
+        self.told.may_wait = may_wait;
+        self
+    }
+
     /// Refuses what the policy cannot be held to: a header or cookie of an attribute that occurs more than once, and a path or
     /// a method that limits ask for and the proxy does not tell.
     ///
@@ -74,6 +116,10 @@ impl<'h> Asked<'h> {
     /// [`Fault::Ambiguous`] and [`Fault::Untold`].
     pub(super) fn check(&self, policy: &Policy) -> Result<(), Fault> {
         let headers = self.told.headers;
+        let knows_repeats = || policy.on_requests.iter().any(|limit| limit.idempotency.is_some());
+        if headers.get_all(Idempotency::HEADER).iter().nth(1).is_some() && knows_repeats() {
+            return Err(Fault::Ambiguous { what: quoted("headers idempotency-key") });
+        }
         for attribute in policy.attributes.values() {
             let (kind, name, count) = match &attribute.from {
                 AttributeSource::Header(name) => {
@@ -110,6 +156,11 @@ impl<'h> Asked<'h> {
             return Err(Fault::Untold { what: "method" });
         }
         Ok(())
+    }
+
+    /// The source.
+    pub(super) const fn source(&self) -> IpAddr {
+        self.source
     }
 
     /// The same, for the decision.
@@ -161,6 +212,7 @@ struct Headers<'h> {
     others: Vec<(HeaderName, String)>,
     /// The names of the limits that are asked; all of them if there is none.
     limits: Vec<String>,
+    may_wait: bool,
 }
 
 impl<'h> Headers<'h> {
@@ -177,7 +229,7 @@ impl<'h> Headers<'h> {
                 others.push((name.clone(), lossy(value)));
             }
         }
-        Self { headers, others, limits }
+        Self { headers, others, limits, may_wait: false }
     }
 }
 
@@ -192,6 +244,10 @@ impl Told for Headers<'_> {
 
     fn entry(&self, _: &str) -> Option<&str> {
         None
+    }
+
+    fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
     fn asks(&self, limit: &str) -> bool {
@@ -248,21 +304,43 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forwarded_tells_itself_of_the_request() {
+        let lines = [
+            ("x-real-ip", "192.0.2.9"),
+            ("host", "WWW.Example:80"),
+            ("x-original-uri", "/other"),
+            ("x-forwarded-uri", "/other"),
+        ];
+        let headers = headers(&lines);
+        let asked = Asked::forwarded("post", "/%4cogin?x=/y", &headers).unwrap();
+        let request = asked.request();
+        assert_eq!((request.method, request.path), (Some("POST"), Some("/Login")));
+        assert_eq!(
+            (request.host, request.source),
+            (Some("www.example"), Some("192.0.2.9".parse().unwrap()))
+        );
+        let fault = |target| Asked::forwarded("GET", target, &headers).unwrap_err();
+        assert!(matches!(fault("/a/../login"), Fault::BadPath));
+        let none = Asked::forwarded("GET", "/", &HeaderMap::new()).unwrap_err();
+        assert!(matches!(none, Fault::NoSource));
+    }
+
+    #[test]
     fn what_a_client_may_have_sent_is_refused() {
         let source = ("x-real-ip", "192.0.2.9");
         let fault = |lines: &[_]| Asked::read(&headers(lines), Vec::new()).unwrap_err();
-        assert_eq!(fault(&[]), Fault::NoSource);
-        assert_eq!(fault(&[source, source]), Fault::SeveralSources);
+        assert!(matches!(fault(&[]), Fault::NoSource));
+        assert!(matches!(fault(&[source, source]), Fault::SeveralSources));
         for value in ["", "x", "192.0.2.9:80", "192.0.2.9, 198.51.100.1", "192.0.2", "é"] {
             assert!(matches!(fault(&[("x-real-ip", value)]), Fault::BadSource { .. }), "{value}");
         }
         for (one, other) in
             [("x-original-uri", "x-forwarded-uri"), ("x-original-method", "x-forwarded-uri")]
         {
-            assert_eq!(fault(&[source, (one, "/"), (other, "/")]), Fault::BothKinds);
+            assert!(matches!(fault(&[source, (one, "/"), (other, "/")]), Fault::BothKinds));
         }
         let twice = fault(&[source, ("x-original-uri", "/"), ("x-original-uri", "/login")]);
-        assert_eq!(twice, Fault::Several { name: "x-original-uri" });
+        assert!(matches!(twice, Fault::Several { name: "x-original-uri" }));
     }
 
     #[test]

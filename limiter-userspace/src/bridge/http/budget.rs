@@ -6,14 +6,13 @@ use form_urlencoded::parse;
 use serde_json::{Value, json};
 
 use super::{
-    Answer, Verdict,
     asked::address,
     fault::Fault,
-    parameters::{check, cost},
+    parameters::{check, checked, cost},
 };
 use crate::{
     bridge::{
-        answer::Standing,
+        answer::{Answer, Standing, Verdict},
         request::{Request, Told},
     },
     policy::{
@@ -51,46 +50,70 @@ impl Question {
     /// [`Fault::Parameter`] for a name or value that is not known.
     pub(super) fn read(policy: &Policy, query: Option<&str>) -> Result<Self, Fault> {
         let mut read = Self { cost: 1, ..Self::default() };
-        let mut cookies = Vec::new();
         for (name, value) in parse(query.unwrap_or_default().as_bytes()) {
             match &*name {
                 "limit" => read.attributes.limits.push(value.into_owned()),
                 "cost" => read.cost = cost(&value)?,
-                "method" => read.method = Some(value.to_ascii_uppercase()),
-                "host" => read.host = Some(host_of(&value)),
-                "path" => {
-                    let path = path_of(&value);
-                    let path = path
-                        .ok_or_else(|| Fault::parameter("path", "give one without `.` and `..`"));
-                    read.path = Some(path?);
-                }
-                "source" => {
-                    let source = address(&value);
-                    read.source =
-                        Some(source.ok_or_else(|| Fault::parameter("source", "give an address"))?);
-                }
-                other => match policy.attributes.get(other).map(|it| &it.from) {
-                    Some(AttributeSource::Header(header)) => {
-                        read.attributes.headers.push((header.clone(), value.into_owned()));
-                    }
-                    Some(AttributeSource::Cookie(cookie)) => {
-                        cookies.push(format!("{cookie}={value}"));
-                    }
-                    Some(AttributeSource::Descriptor) => {
-                        read.attributes.entries.push((other.to_owned(), value.into_owned()));
-                    }
-                    Some(AttributeSource::Path(_)) => {
-                        return Err(Fault::parameter(other, "it comes of the path: give path"));
-                    }
-                    None => return Err(Fault::parameter(other, &parameters(policy))),
-                },
+                name => read.property(policy, name, &value)?,
             }
         }
         check(&read.attributes.limits, policy)?;
-        if !cookies.is_empty() {
-            read.attributes.headers.push(("cookie".to_owned(), cookies.join("; ")));
+        Ok(read)
+    }
+
+    /// What is asked about one limit: `cost` times a request with these properties.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn of<'p>(
+        policy: &Policy,
+        limit: String,
+        cost: u64,
+        properties: impl IntoIterator<Item = (&'p str, &'p str)>,
+    ) -> Result<Self, Fault> {
+        let mut read = Self { cost: checked(cost)?, ..Self::default() };
+        read.attributes.limits.push(limit);
+        check(&read.attributes.limits, policy)?;
+        for (name, value) in properties {
+            read.property(policy, name, value)?;
         }
         Ok(read)
+    }
+
+    /// Gives the request a property.
+    fn property(&mut self, policy: &Policy, name: &str, value: &str) -> Result<(), Fault> {
+        match name {
+            "method" => self.method = Some(value.to_ascii_uppercase()),
+            "host" => self.host = Some(host_of(value)),
+            "path" => {
+                let path = path_of(value);
+                let path =
+                    path.ok_or_else(|| Fault::parameter("path", "give one without `.` and `..`"));
+                self.path = Some(path?);
+            }
+            "source" => {
+                let source = address(value);
+                self.source =
+                    Some(source.ok_or_else(|| Fault::parameter("source", "give an address"))?);
+            }
+            other => match policy.attributes.get(other).map(|it| &it.from) {
+                Some(AttributeSource::Header(header)) => {
+                    self.attributes.headers.push((header.clone(), value.to_owned()));
+                }
+                Some(AttributeSource::Cookie(cookie)) => {
+                    let pair = format!("{cookie}={value}");
+                    self.attributes.cookie(&pair);
+                }
+                Some(AttributeSource::Descriptor) => {
+                    self.attributes.entries.push((other.to_owned(), value.to_owned()));
+                }
+                Some(AttributeSource::Path(_)) => {
+                    return Err(Fault::parameter(other, "it comes of the path: give path"));
+                }
+                None => return Err(Fault::parameter(other, &parameters(policy))),
+            },
+        }
+        Ok(())
     }
 
     /// The same, for the decision.
@@ -112,6 +135,16 @@ fn parameters(policy: &Policy) -> String {
     format!("there are limit, cost, method, host, path, source{}", attributes.collect::<String>())
 }
 
+impl Attributes {
+    /// Adds a cookie.
+    fn cookie(&mut self, pair: &str) {
+        match self.headers.iter_mut().find(|(name, _)| name == "cookie") {
+            Some((_, cookies)) => *cookies = format!("{cookies}; {pair}"),
+            None => self.headers.push(("cookie".to_owned(), pair.to_owned())),
+        }
+    }
+}
+
 impl Told for Attributes {
     fn header(&self, name: &str) -> Option<&str> {
         find(&self.headers, name)
@@ -130,9 +163,9 @@ fn find<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(it, _)| it == name).map(|(_, value)| &**value)
 }
 
-/// The answer in JSON. Times are in seconds; `wait` is `null` for a request that
+/// The answer in JSON, in the form of this name. Times are in seconds; `wait` is `null` for a request that
 /// never passes.
-pub(super) fn told(policy: &Policy, answer: &Answer) -> Value {
+pub(super) fn told(schema: &str, policy: &Policy, answer: &Answer) -> Value {
     let entry = |it: &Standing| {
         let limit = policy.on_requests.get(it.limit)?;
         let seconds = |time: u64| time as f64 / 1e9;
@@ -151,7 +184,7 @@ pub(super) fn told(policy: &Policy, answer: &Answer) -> Value {
         Verdict::Limited => "limited",
         Verdict::Denied => "denied",
     };
-    json!({ "schema": "limiter.budget/1", "verdict": verdict, "limits": entries })
+    json!({ "schema": schema, "verdict": verdict, "limits": entries })
 }
 
 #[cfg(test)]
@@ -217,9 +250,11 @@ mod tests {
         };
         let answer = Answer {
             verdict: Verdict::Limited,
+            hold: 0,
             standings: vec![standing(1, u64::MAX), standing(0, 500_000_000), standing(7, 0)],
+            ..Answer::default()
         };
-        let told = told(&policy(), &answer);
+        let told = told("limiter.budget/1", &policy(), &answer);
         assert_eq!(told["limits"].as_array().unwrap().len(), 2);
         let [first, second] = [0, 1].map(|at| &told["limits"][at]);
         assert_eq!((&told["verdict"], &first["wait"]), (&"limited".into(), &Value::Null));

@@ -14,18 +14,52 @@ use crate::metrics::{
     Value::{Real, Whole},
 };
 
-/// The upper bounds of the buckets of the histogram of `/v1/auth`, in microseconds.
+/// The upper bounds of the buckets of the histogram of times, in microseconds.
 const BUCKETS: [u64; 10] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000];
+
+/// Endpoints that decide about requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bridge) enum Timed {
+    /// `/v1/auth`.
+    Auth,
+    /// `/v1/ext_authz`.
+    ExtAuthz,
+    /// `ShouldRateLimit`.
+    RateLimit,
+    /// The questions of HAProxy.
+    Spop,
+}
+
+impl Timed {
+    const ALL: [Self; 4] = [Self::Auth, Self::ExtAuthz, Self::RateLimit, Self::Spop];
+
+    /// The label of the endpoint.
+    pub(in crate::bridge) const fn name(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::ExtAuthz => "ext_authz",
+            Self::RateLimit => "ratelimit",
+            Self::Spop => "spop",
+        }
+    }
+}
+
+/// The times that the answers of an endpoint took.
+#[derive(Debug, Default)]
+struct Times {
+    /// Answers by the first bucket that they fit in; the last are beyond all of them.
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    /// The sum of the times, in ns.
+    sum: AtomicU64,
+}
 
 /// The counts of requests, and of documents.
 #[derive(Debug, Default)]
 pub(in crate::bridge) struct Tallies {
     /// By endpoint and status.
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
-    /// Answers of `/v1/auth` by the first bucket that they fit in; the last are beyond all of them.
-    times: [AtomicU64; BUCKETS.len() + 1],
-    /// The sum of those times, in ns.
-    time: AtomicU64,
+    /// By the place of the endpoint in [`Timed::ALL`].
+    times: [Times; Timed::ALL.len()],
     /// Connections that were turned away.
     turned_away: AtomicU64,
     applied: AtomicU64,
@@ -38,17 +72,18 @@ pub(in crate::bridge) struct Tallies {
 
 impl Tallies {
     /// Counts an answer.
-    pub(super) fn answered(&self, endpoint: &'static str, status: u16) {
+    pub(in crate::bridge) fn answered(&self, endpoint: &'static str, status: u16) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.entry((endpoint, status)).or_default() += 1;
     }
 
-    /// Counts the time that an answer of `/v1/auth` took.
-    pub(super) fn took(&self, time: Duration) {
+    /// Counts the time that an answer took.
+    pub(in crate::bridge) fn took(&self, endpoint: Timed, time: Duration) {
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKETS.partition_point(|bound| *bound < microseconds);
-        self.times[bucket].fetch_add(1, Relaxed);
-        self.time.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        let times = &self.times[endpoint as usize];
+        times.buckets[bucket].fetch_add(1, Relaxed);
+        times.sum.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Counts a connection that was turned away.
@@ -69,14 +104,14 @@ impl Tallies {
         self.successful.store(0, Relaxed);
     }
 
-    /// The same for monitoring systems, and the number of open connections.
-    pub(super) fn families(&self, connections: usize) -> Vec<Family> {
+    /// The same for monitoring systems, and the numbers of open connections and of answers that are held back.
+    pub(super) fn families(&self, connections: usize, held: usize) -> Vec<Family> {
         let counter = |name, help| Family::new(name, Kind::Counter, help);
         let gauge = |name, help| Family::new(name, Kind::Gauge, help);
         let of = |count: &AtomicU64| Whole(count.load(Relaxed));
         let mut requests = counter(
             "limiter_bridge_requests_total",
-            "Requests to the bridge that were answered, by endpoint and status; of auth, 204 passes.",
+            "Requests to the bridge that were answered, by endpoint and status; of auth, 204 passes, and of ext_authz and ratelimit, 200.",
         );
         for ((endpoint, code), number) in
             &*self.requests.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,6 +123,11 @@ impl Tallies {
             self.histogram(),
             gauge("limiter_bridge_connections", "Connections to the bridge that are open.")
                 .with([], Whole(connections as u64)),
+            gauge(
+                "limiter_bridge_held",
+                "Answers that are held back until the turn of their requests (delay).",
+            )
+            .with([], Whole(held as u64)),
             counter(
                 "limiter_bridge_connections_turned_away_total",
                 "Connections that were answered 503 at once, as there were too many.",
@@ -116,18 +156,20 @@ impl Tallies {
         let mut family = Family::new(
             "limiter_bridge_seconds",
             Kind::Histogram,
-            "Time from a request to auth until its answer, without reading and writing them.",
+            "Time from a request to an endpoint that decides until its answer, without reading and writing them.",
         );
-        let mut sum = 0;
-        for (place, count) in self.times.iter().enumerate() {
-            sum += count.load(Relaxed);
-            let bound = BUCKETS.get(place).map(|bound| (*bound as f64 / 1e6).to_string());
-            let bound = bound.as_deref().unwrap_or("+Inf");
-            family.push_part("_bucket", [("endpoint", "auth"), ("le", bound)], Whole(sum));
+        for (endpoint, times) in Timed::ALL.iter().zip(&self.times) {
+            let (label, mut sum) = (("endpoint", endpoint.name()), 0);
+            for (place, count) in times.buckets.iter().enumerate() {
+                sum += count.load(Relaxed);
+                let bound = BUCKETS.get(place).map(|bound| (*bound as f64 / 1e6).to_string());
+                let bound = bound.as_deref().unwrap_or("+Inf");
+                family.push_part("_bucket", [label, ("le", bound)], Whole(sum));
+            }
+            let time = Duration::from_nanos(times.sum.load(Relaxed)).as_secs_f64();
+            family.push_part("_sum", [label], Real(time));
+            family.push_part("_count", [label], Whole(sum));
         }
-        let time = Duration::from_nanos(self.time.load(Relaxed)).as_secs_f64();
-        family.push_part("_sum", [("endpoint", "auth")], Real(time));
-        family.push_part("_count", [("endpoint", "auth")], Whole(sum));
         family
     }
 }
@@ -140,7 +182,7 @@ mod tests {
     fn a_time_is_in_its_bucket_and_all_above() {
         let tallies = Tallies::default();
         for microseconds in [0, 50, 51, 50_000, 50_001] {
-            tallies.took(Duration::from_micros(microseconds));
+            tallies.took(Timed::Auth, Duration::from_micros(microseconds));
         }
         let text = tallies.histogram().to_string();
         for line in [

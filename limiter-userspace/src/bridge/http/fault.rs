@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-use crate::policy::units::quoted;
+use crate::{bridge::client::ClientError, policy::units::quoted};
 
-/// A request that is not understood: 400, or 403 if its sender is not trusted. The text says what is wrong, and what mends it.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Fault {
+/// A request that cannot be answered. The text says what is wrong, and what mends it.
+#[derive(Debug, Error)]
+pub(in crate::bridge) enum Fault {
     /// The proxy tells no source.
     #[error(
         "the proxy tells no source: have it set the header X-Real-IP to the address of its client, as the \
@@ -66,6 +66,37 @@ pub(super) enum Fault {
         /// What may be given.
         remedy: String,
     },
+    /// The body is of another type.
+    #[error("the body is no JSON by its header: send `Content-Type: application/json`")]
+    BadType,
+    /// The body is longer than it may be.
+    #[error("the body has more than {most} bytes")]
+    TooLong {
+        /// The most bytes.
+        most: usize,
+    },
+    /// The body did not come in time.
+    #[error("the body did not come within {seconds} s")]
+    Late {
+        /// How long is waited for it, in seconds.
+        seconds: u64,
+    },
+    /// The body is not as it should be.
+    #[error(
+        "the body is wrong: {error}: send such as {{\"limit\": \"api\", \"request\": {{\"source\": \"192.0.2.9\"}}, \"cost\": 7}}"
+    )]
+    BadBody {
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The limit that is named is not about the request.
+    #[error(
+        "limit {limit} is not about such a request: give all the properties that its `match` and its `key` name"
+    )]
+    NotAbout {
+        /// The name of the limit.
+        limit: String,
+    },
     /// A process of this user asks, which may not.
     #[error(
         "user {user} may not ask: name it with `--trusted`, and start the bridge again if the user is new"
@@ -74,6 +105,14 @@ pub(super) enum Fault {
         /// Its number.
         user: u32,
     },
+    /// Who asks is not known, and has to be.
+    #[error(
+        "it is not known who asks by a loopback address: connect to a Unix socket of the bridge"
+    )]
+    NoUser,
+    /// The agent cannot be asked.
+    #[error("{0}: start `limiter agent`, and give its socket by `--agent` if it is elsewhere")]
+    Agent(#[from] ClientError),
 }
 
 impl Fault {
@@ -83,9 +122,13 @@ impl Fault {
     }
 
     /// The status of the answer.
-    pub(super) const fn status(&self) -> u16 {
+    pub(in crate::bridge) const fn status(&self) -> u16 {
         match self {
-            Self::Untrusted { .. } => 403,
+            Self::Untrusted { .. } | Self::NoUser => 403,
+            Self::Late { .. } => 408,
+            Self::TooLong { .. } => 413,
+            Self::BadType => 415,
+            Self::Agent(_) => 503,
             _ => 400,
         }
     }

@@ -3,14 +3,25 @@
 //! | endpoint | who is answered | answer |
 //! |---|---|---|
 //! | any method `/v1/auth` | trusted users, and loopback | 204 for a request that passes, else 403 or 429 |
+//! | any method `/v1/ext_authz/…` | the same | 200 for a request to the rest of the path that passes, else 403 or 429 |
 //! | `GET /v1/budget` | the same | what limits have left, in JSON; nothing is charged |
-//! | `GET /healthz`, `/readyz`, `/metrics` | whoever may connect | as of the agent |
+//! | `POST /v1/charge`, `/v1/refund` | the same | the same, after a charge or a refund after the fact |
+//! | `GET /v1/source/ADDRESS` | the same | what limits on requests and on packets have left for a source, in JSON |
+//! | `/v1/penalties` | trusted users on a Unix socket | that of the agent |
+//! | `GET /v1/openapi.json`, `/healthz`, `/readyz`, `/metrics` | whoever may connect | the others as of the agent |
 
 mod asked;
 mod budget;
 mod counts;
+mod decide;
 mod fault;
+mod held;
 mod parameters;
+mod penalties;
+mod reply;
+mod serve;
+mod settle;
+mod source;
 
 use std::{
     convert::Infallible,
@@ -20,125 +31,71 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use http_body_util::Full;
 use hyper::{
-    HeaderMap, Method, Request, Response, StatusCode,
+    Request, Response,
     body::{Bytes, Incoming},
-    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{CONTENT_TYPE, HeaderValue},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, select, sync::watch, time::sleep};
+use tokio::select;
 
-pub(super) use self::counts::Tallies;
-use self::{
+pub(super) use self::{
     asked::Asked,
+    counts::{Tallies, Timed},
+    decide::{Decision, Question},
     fault::Fault,
-    parameters::{Parameters, check},
+    serve::{Accepted, serve},
 };
+use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
 use super::{
-    answer::{Answer, Verdict},
-    fields::{fields, problem},
-    in_force::InForce,
-    listener::{Listener, Peer, Stream},
-    metrics,
-    users::Users,
+    client::Client, decide::Settlement, in_force::InForce, kernel::Kernel, link::Link,
+    listener::Peer, metrics, openapi, push::Pusher, users::Users,
 };
 use crate::{
     metrics::{Metrics, SCHEMA},
     query,
 };
 
-/// The most connections. One more is answered 503 at once.
-const CONNECTIONS: usize = 4_096;
 /// How long the headers of a request may take, and how long a connection may wait for the next one.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The most bytes, and the most lines, of the headers of a request.
-const HEADER_BYTES: usize = 16 << 10;
+pub(super) const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
-/// How long is waited where no connection can be accepted, as there are no more descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The answer to a connection that is turned away.
-const TURNED_AWAY: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-
-/// What tells a proxy that does not take 429 of it: the status that its client is to get.
-const STATUS: HeaderName = HeaderName::from_static("x-limiter-status");
-/// The limit that refuses a request.
-const LIMIT: HeaderName = HeaderName::from_static("x-limiter-limit");
+/// What Envoy has before the target of the request that it asks about.
+const EXT_AUTHZ: &str = "/v1/ext_authz";
 
 /// What requests are answered by.
 pub(super) struct Service {
-    pub(super) in_force: InForce,
+    pub(super) in_force: Arc<InForce>,
     /// The users whose processes may ask.
     pub(super) users: Users,
     pub(super) tallies: Tallies,
-    /// The connections there are.
-    pub(super) connections: AtomicUsize,
-}
-
-/// Answers the requests of a listener until `end` is true. Connections that are open then are answered to their end.
-pub(super) async fn serve(
-    listener: Listener,
-    service: Arc<Service>,
-    mut end: watch::Receiver<bool>,
-) {
-    loop {
-        let accepted = select! {
-            biased;
-            _ = end.wait_for(|end| *end) => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((mut stream, peer)) = accepted else {
-            sleep(PAUSE).await;
-            continue;
-        };
-        let Some(place) = Place::take(&service) else {
-            service.tallies.turned_away();
-            // Into an empty buffer, so that nothing is waited for.
-            let write = async { drop(stream.write_all(TURNED_AWAY).await) };
-            select! { biased; () = write => {}, () = sleep(Duration::ZERO) => {} }
-            continue;
-        };
-        tokio::spawn(converse(stream, peer, place, end.clone()));
-    }
-}
-
-/// One of the connections that there may be.
-struct Place(Arc<Service>);
-
-impl Place {
-    fn take(service: &Arc<Service>) -> Option<Self> {
-        if service.connections.fetch_add(1, Relaxed) >= CONNECTIONS {
-            service.connections.fetch_sub(1, Relaxed);
-            return None;
-        }
-        Some(Self(Arc::clone(service)))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Relaxed);
-    }
+    /// Has peers blocked that go on over a limit.
+    pub(super) pusher: Arc<Pusher>,
+    /// Knows what limits on packets have left for sources.
+    pub(super) kernel: Kernel,
+    /// By which others have peers blocked.
+    pub(super) agent: Client,
+    /// Whether the agent is there.
+    pub(super) link: Arc<Link>,
+    /// The connections there are of those who may ask, and of others.
+    pub(super) connections: [AtomicUsize; 2],
+    /// The answers that are held back.
+    pub(super) held: AtomicUsize,
 }
 
 /// Answers the requests of a connection, one after the other.
-async fn converse(
-    stream: Box<dyn Stream>,
-    peer: Peer,
-    place: Place,
-    mut end: watch::Receiver<bool>,
-) {
-    let service = &*place.0;
-    let answer = service_fn(|request: Request<Incoming>| {
-        let response = service.answer(&request, peer);
-        async { Ok::<_, Infallible>(response) }
+pub(super) async fn converse(connection: Accepted) {
+    let Accepted { stream, peer, mut end, place } = connection;
+    let service = &*place.service;
+    let answer = service_fn(|request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(service.answer(request, peer).await)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -158,68 +115,53 @@ async fn converse(
 }
 
 impl Service {
-    /// The answer to a request. Its body is not read.
-    fn answer(&self, request: &Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let (endpoint, reply) = match request.uri().path() {
-            "/v1/auth" => {
-                let begin = Instant::now();
-                let reply = self.auth(request, peer).unwrap_or_else(|fault| Reply::fault(&fault));
-                self.tallies.took(begin.elapsed());
-                ("auth", reply)
+    /// The answer to a request. Only charges, refunds and penalties have a body that is read.
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+        let or_fault = |reply: Result<Reply, Fault>| reply.unwrap_or_else(|it| Reply::fault(&it));
+        let path = request.uri().path();
+        let forwarded = request.uri().path_and_query();
+        let forwarded = forwarded.and_then(|it| it.as_str().strip_prefix(EXT_AUTHZ));
+        if forwarded.is_none()
+            && let Some(reply) = Reply::of_no_route(path, request.method())
+        {
+            self.tallies.answered("other", reply.status.as_u16());
+            return reply.into();
+        }
+        let (endpoint, reply) = match path {
+            _ if let Some(target) = forwarded => {
+                (Timed::ExtAuthz.name(), self.ext_authz(&request, target, peer).await)
             }
-            "/v1/budget" if is_read => {
-                ("budget", self.budget(request, peer).unwrap_or_else(|fault| Reply::fault(&fault)))
+            "/v1/auth" => (Timed::Auth.name(), self.auth(&request, peer).await),
+            "/v1/budget" => ("budget", or_fault(self.budget(&request, peer))),
+            "/v1/charge" => {
+                ("charge", or_fault(self.settle(request, peer, Settlement::Charge).await))
+            }
+            "/v1/refund" => {
+                ("refund", or_fault(self.settle(request, peer, Settlement::Refund).await))
+            }
+            path if let Some(address) = asked_of(path) => {
+                ("source", or_fault(self.source(address, peer).await))
+            }
+            path if is_of_penalties(path) => {
+                ("penalties", or_fault(self.penalties(request, peer).await))
             }
             // It has no state without a policy in force.
-            "/healthz" if is_read => ("healthz", Reply::text("ok\n".to_owned())),
-            "/readyz" if is_read => ("readyz", Reply::text("ok\n".to_owned())),
-            "/metrics" if is_read => ("metrics", self.metrics()),
-            "/v1/budget" | "/healthz" | "/readyz" | "/metrics" => {
-                let mut reply = Reply::problem(405, "give GET or HEAD");
-                reply.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-                ("other", reply)
+            "/healthz" => ("healthz", Reply::text("ok\n".to_owned())),
+            "/readyz" => {
+                // Requests are decided about without the agent.
+                let fault = self.link.fault().map(|why| format!("degraded: {why}\n"));
+                ("readyz", Reply::text(fault.unwrap_or_else(|| "ok\n".to_owned())))
             }
-            _ => {
-                let paths = "there are /v1/auth, /v1/budget, /healthz, /readyz and /metrics";
-                ("other", Reply::problem(404, paths))
+            "/metrics" => ("metrics", self.metrics()),
+            "/v1/openapi.json" => {
+                let mut reply = Reply::new(200);
+                reply.json("application/json", &openapi::document());
+                ("openapi", reply)
             }
+            _ => ("other", Reply::unknown()),
         };
         self.tallies.answered(endpoint, reply.status.as_u16());
         reply.into()
-    }
-
-    /// Decides about the request that a proxy asks about.
-    fn auth(&self, request: &Request<Incoming>, peer: Peer) -> Result<Reply, Fault> {
-        self.check(peer)?;
-        let Parameters { deny, cost, peek, limits } = Parameters::read(request.uri().query())?;
-        let policy = self.in_force.policy();
-        if !limits.is_empty() {
-            check(&limits, &policy)?;
-        }
-        let asked = Asked::read(request.headers(), limits)?;
-        asked.check(&policy)?;
-        let (answer, policy) = self.in_force.decide(&asked.request(), cost, peek, query::now());
-        let (status, told) = match answer.verdict {
-            Verdict::Pass => (204, None),
-            Verdict::Limited => (deny, Some(429)),
-            Verdict::Denied => (403, Some(403)),
-        };
-        let mut reply = Reply::new(status);
-        if let Some(problem) = problem(&policy, &answer) {
-            reply.json("application/problem+json", &problem);
-        }
-        for (name, value) in fields(&policy, &answer, random()) {
-            reply.insert(HeaderName::from_static(name), &value);
-        }
-        if let Some(told) = told {
-            reply.headers.insert(STATUS, HeaderValue::from(told));
-        }
-        let first = answer.standings.first().and_then(|it| policy.on_requests.get(it.limit));
-        if let Some(limit) = first.filter(|_| answer.verdict == Verdict::Limited) {
-            reply.insert(LIMIT, &limit.name);
-        }
-        Ok(reply)
     }
 
     /// Tells what limits have left.
@@ -230,12 +172,15 @@ impl Service {
         let (answer, policy) =
             self.in_force.decide(&question.request(), question.cost, true, query::now());
         let mut reply = Reply::new(200);
-        reply.json("application/json", &budget::told(&policy, &answer));
+        reply.json("application/json", &budget::told("limiter.budget/1", &policy, &answer));
         Ok(reply)
     }
 
     /// Checks that a process may ask.
-    fn check(&self, peer: Peer) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// [`Fault::Untrusted`].
+    pub(super) fn check(&self, peer: Peer) -> Result<(), Fault> {
         match peer {
             Peer::User(user) if !self.users.contains(user) => Err(Fault::Untrusted { user }),
             Peer::User(_) | Peer::Host => Ok(()),
@@ -243,8 +188,13 @@ impl Service {
     }
 
     fn metrics(&self) -> Reply {
-        let mut families = self.tallies.families(self.connections.load(Relaxed));
+        let mut families = self.tallies.families(
+            self.connections.iter().map(|it| it.load(Relaxed)).sum(),
+            self.held.load(Relaxed),
+        );
         families.extend(metrics::families(&self.in_force));
+        families.extend(self.pusher.families());
+        families.extend([self.link.family(), self.kernel.family()]);
         families.sort_by_key(|family| family.name);
         let mut reply = Reply::text(Metrics { schema: SCHEMA, metrics: families }.to_string());
         let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -254,65 +204,6 @@ impl Service {
 }
 
 /// A number that nobody can tell in advance.
-fn random() -> u32 {
+pub(super) fn random() -> u32 {
     RandomState::new().hash_one(0) as u32
-}
-
-/// An answer before it is sent.
-struct Reply {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-}
-
-impl Reply {
-    fn new(status: u16) -> Self {
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut headers = HeaderMap::new();
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Self { status, headers, body: Bytes::new() }
-    }
-
-    fn text(text: String) -> Self {
-        let mut reply = Self::new(200);
-        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        reply.headers.insert(CONTENT_TYPE, kind);
-        reply.body = text.into();
-        reply
-    }
-
-    /// A problem of the request to the bridge itself.
-    fn problem(status: u16, detail: &str) -> Self {
-        let mut reply = Self::new(status);
-        let title = reply.status.canonical_reason().unwrap_or_default();
-        let problem =
-            json!({ "type": "about:blank", "title": title, "status": status, "detail": detail });
-        reply.json("application/problem+json", &problem);
-        reply
-    }
-
-    fn fault(fault: &Fault) -> Self {
-        Self::problem(fault.status(), &fault.to_string())
-    }
-
-    fn json(&mut self, kind: &'static str, value: &Value) {
-        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        self.body = format!("{value}\n").into();
-    }
-
-    /// Adds a header; one that no header can have as its value is left out.
-    fn insert(&mut self, name: HeaderName, value: &str) {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.insert(name, value);
-        }
-    }
-}
-
-impl From<Reply> for Response<Full<Bytes>> {
-    fn from(reply: Reply) -> Self {
-        let mut response = Self::new(Full::new(reply.body));
-        *response.status_mut() = reply.status;
-        *response.headers_mut() = reply.headers;
-        response
-    }
 }

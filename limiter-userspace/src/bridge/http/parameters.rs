@@ -67,10 +67,17 @@ pub(super) fn check(limits: &[String], policy: &Policy) -> Result<(), Fault> {
 /// # Errors
 /// [`Fault::Parameter`] for what is no number from 1 to [`MOST`].
 pub(super) fn cost(value: &str) -> Result<u64, Fault> {
-    match value.parse() {
-        Ok(cost) if (1..=MOST).contains(&cost) => Ok(cost),
-        _ => Err(Fault::parameter("cost", &format!("give a whole number from 1 to {MOST}"))),
-    }
+    checked(value.parse().unwrap_or(0))
+}
+
+/// A cost from 1 to [`MOST`].
+///
+/// # Errors
+/// [`Fault::Parameter`] for any other number.
+pub(super) fn checked(cost: u64) -> Result<u64, Fault> {
+    let fits = (1..=MOST).contains(&cost);
+    fits.then_some(cost)
+        .ok_or_else(|| Fault::parameter("cost", &format!("give a whole number from 1 to {MOST}")))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
+    latest: u32,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix/{path}"),
@@ -24,7 +25,7 @@ pub(super) fn write(
     };
     write!(
         f,
-        r"# limiter before a service: printed by `limiter bridge config caddy`.
+        r#"# limiter before a service: printed by `limiter bridge config caddy`.
 # {words}
 {{
 	servers {{
@@ -36,6 +37,8 @@ pub(super) fn write(
 # Where clients come in.
 :8080 {{
 	route {{
+		# The service believes it, so clients may not send it.
+		request_header -X-Limiter-Degrade
 		# What forward_auth does, and clients of requests that pass are told of their limits.
 		reverse_proxy {server} {{
 			method GET
@@ -44,16 +47,29 @@ pub(super) fn write(
 			header_up X-Forwarded-Uri {{uri}}
 			# The source. Behind another proxy, set trusted_proxies and use {{client_ip}}.
 			header_up X-Real-IP {{remote_host}}
+			# The connection: a peer that goes on over a limit with a penalty is blocked.
+			header_up X-Limiter-Peer "{{remote_host}} {{remote_port}} {{http.request.local.host}} {{http.request.local.port}}"
 			# Clients may have sent these.
 			header_up -X-Original-Method
 			header_up -X-Original-Uri
 			transport http {{
 				dial_timeout {PATIENCE}ms
-				response_header_timeout {LATEST}ms
+				response_header_timeout {latest}ms
 				write_timeout {LATEST}ms
 				keepalive 3s
 			}}
 
+			@limiter_degraded {{
+				status 2xx
+				header X-Limiter-Degrade *
+			}}
+			handle_response @limiter_degraded {{
+				vars limiter answered
+				request_header X-Limiter-Degrade {{http.reverse_proxy.header.X-Limiter-Degrade}}
+				copy_response_headers {{
+					include {fields}
+				}}
+			}}
 			@limiter_passed status 2xx
 			handle_response @limiter_passed {{
 				vars limiter answered
@@ -81,6 +97,6 @@ pub(super) fn write(
 		}}
 	}}
 }}
-"
+"#
     )
 }

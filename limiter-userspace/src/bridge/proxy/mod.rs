@@ -3,6 +3,8 @@
 //! Each sets every header that the bridge goes by, whatever the client sends.
 
 mod caddy;
+mod envoy;
+mod haproxy;
 mod nginx;
 mod traefik;
 
@@ -22,11 +24,27 @@ pub enum Proxy {
     Caddy,
     /// Traefik 3.
     Traefik,
+    /// Envoy, by its rate limit service.
+    Envoy,
+    /// Envoy, by `ext_authz`.
+    EnvoyExtAuthz,
+    /// HAProxy 2.2 or later.
+    Haproxy,
+    /// The engine of HAProxy, which has a file of its own.
+    HaproxySpoe,
 }
 
 impl Proxy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nginx, Self::Caddy, Self::Traefik];
+    pub const ALL: [Self; 7] = [
+        Self::Nginx,
+        Self::Caddy,
+        Self::Envoy,
+        Self::EnvoyExtAuthz,
+        Self::Haproxy,
+        Self::HaproxySpoe,
+        Self::Traefik,
+    ];
 
     /// Its name in lower case.
     pub const fn name(self) -> &'static str {
@@ -34,6 +52,21 @@ impl Proxy {
             Self::Nginx => "nginx",
             Self::Caddy => "caddy",
             Self::Traefik => "traefik",
+            Self::Envoy => "envoy",
+            Self::EnvoyExtAuthz => "envoy-ext-authz",
+            Self::Haproxy => "haproxy",
+            Self::HaproxySpoe => "haproxy-spoe",
+        }
+    }
+
+    /// Where it finds the bridge of the package.
+    pub fn bridge(self) -> Place {
+        let unix = |name| Place::Unix(format!("/run/limiter-bridge/{name}"));
+        match self {
+            Self::Envoy => unix("grpc.sock"),
+            // It cannot reach a Unix socket from the folder that its package locks it in (`chroot`).
+            Self::Haproxy | Self::HaproxySpoe => Place::Tcp(([127, 0, 0, 1], 9191).into()),
+            Self::Nginx | Self::Caddy | Self::EnvoyExtAuthz | Self::Traefik => unix("bridge.sock"),
         }
     }
 }
@@ -68,16 +101,24 @@ pub struct Config<'a> {
     pub proxy: Proxy,
     /// Where it finds the bridge.
     pub bridge: &'a Place,
-    /// What becomes of requests while the bridge does not answer.
-    pub on_failure: OnFailure,
+    /// The policy, which says what becomes of requests while the bridge does not answer, how long an answer may be held back,
+    /// and what Envoy tells of a request.
+    pub policy: &'a Policy,
 }
 
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.proxy {
-            Proxy::Nginx => nginx::write(f, self.bridge, self.on_failure),
-            Proxy::Caddy => caddy::write(f, self.bridge, self.on_failure),
-            Proxy::Traefik => traefik::write(f, self.bridge, self.on_failure),
+        let Self { proxy, bridge, policy } = *self;
+        let (on_failure, latest) = (on_failure(policy), latest(policy));
+        match proxy {
+            Proxy::Nginx => nginx::write(f, bridge, on_failure, latest),
+            Proxy::Caddy => caddy::write(f, bridge, on_failure, latest),
+            Proxy::Traefik => traefik::write(f, bridge, on_failure),
+            Proxy::Envoy | Proxy::EnvoyExtAuthz => {
+                envoy::write(f, proxy, bridge, on_failure, policy)
+            }
+            Proxy::Haproxy => haproxy::write(f, bridge, on_failure, latest),
+            Proxy::HaproxySpoe => haproxy::write_engine(f, latest),
         }
     }
 }
@@ -89,6 +130,13 @@ pub fn on_failure(policy: &Policy) -> OnFailure {
         limit.on_failure == OnFailure::Closed && matches!(limit.mode, Mode::Enforce | Mode::Drop)
     });
     if is_closed { OnFailure::Closed } else { OnFailure::Open }
+}
+
+/// How long a proxy waits for the answer of a bridge that has taken its connection, in ms: longer where limits hold requests
+/// back.
+pub fn latest(policy: &Policy) -> u32 {
+    let delay = policy.longest_delay().div_ceil(1_000_000);
+    LATEST.saturating_add(u32::try_from(delay).unwrap_or(u32::MAX))
 }
 
 /// What a configuration does while the bridge does not answer, and why, in a sentence.
@@ -123,15 +171,69 @@ mod tests {
     }
 
     #[test]
+    fn envoy_tells_what_the_policy_asks_for() {
+        use crate::policy::model::{
+            Attribute, AttributeSource, Field, Pattern, RequestKeyPart, RequestLimit,
+        };
+        let mut policy = Policy::default();
+        for (name, from) in [
+            ("user", AttributeSource::Header("x-user-id".to_owned())),
+            ("sid", AttributeSource::Cookie("session".to_owned())),
+            ("tier", AttributeSource::Descriptor),
+            ("unused", AttributeSource::Header("x-unused".to_owned())),
+        ] {
+            policy.attributes.insert(name.to_owned(), Attribute { from, digest: false });
+        }
+        let key = ["user", "sid", "tier"]
+            .map(|name| RequestKeyPart::Field(Field::Attribute(name.to_owned())));
+        let mut limit = RequestLimit::new("a", &key);
+        let domain = vec![Pattern::Exact("a \"b\"".to_owned())];
+        limit.matching.fields.insert(Field::Domain, domain);
+        limit.matching.fields.insert(Field::Method, vec![Pattern::Exact("POST".to_owned())]);
+        policy.on_requests.push(limit);
+        let bridge = &Proxy::Envoy.bridge();
+        let text = Config { proxy: Proxy::Envoy, bridge, policy: &policy }.to_string();
+        for line in [
+            "domain: \"a \\\"b\\\"\"",
+            "- remote_address: {}",
+            "header_name: \":method\", descriptor_key: \"method\", skip",
+            "header_name: \"cookie\", descriptor_key: \"cookie\", skip",
+            "header_name: \"x-user-id\", descriptor_key: \"user\", skip",
+            "# Add an action that tells the attribute tier.",
+            "pipe: { path: \"/run/limiter-bridge/grpc.sock\" }",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("x-unused") && !text.contains(":path"), "{text}");
+    }
+
+    #[test]
+    fn a_proxy_waits_for_requests_that_are_held_back() {
+        let mut policy = Policy::default();
+        assert_eq!(latest(&policy), LATEST);
+        policy.on_requests = vec![RequestLimit::new("a", &[])];
+        policy.on_requests[0].delay = Some(2_500_000_000);
+        assert_eq!(latest(&policy), LATEST + 2_500);
+    }
+
+    #[test]
     fn only_what_differs_between_open_and_closed_differs() {
         let unix = Place::Unix("/run/a.sock".to_owned());
         let tcp = Place::Tcp("[::1]:9190".parse().unwrap());
-        for proxy in [Proxy::Nginx, Proxy::Caddy, Proxy::Traefik] {
-            let text = |bridge, on_failure| Config { proxy, bridge, on_failure }.to_string();
-            let [open, closed] = [OnFailure::Open, OnFailure::Closed].map(|it| text(&unix, it));
+        let policies = [OnFailure::Open, OnFailure::Closed].map(|on_failure| {
+            let limit = RequestLimit { on_failure, ..RequestLimit::new("a", &[]) };
+            Policy { on_requests: vec![limit], ..Policy::default() }
+        });
+        // The engine has a file that says nothing of it.
+        for proxy in Proxy::ALL.into_iter().filter(|it| *it != Proxy::HaproxySpoe) {
+            let text = |bridge, policy| Config { proxy, bridge, policy }.to_string();
+            let [open, closed] = policies.each_ref().map(|policy| text(&unix, policy));
             assert_ne!(open, closed);
-            assert!(open.ends_with("}\n") || proxy == Proxy::Traefik, "{open}");
-            assert!(text(&tcp, OnFailure::Open).contains("[::1]:9190"), "{proxy:?}");
+            let told = match proxy {
+                Proxy::Envoy | Proxy::EnvoyExtAuthz => "\"::1\", port_value: 9190",
+                _ => "[::1]:9190",
+            };
+            assert!(text(&tcp, &policies[0]).contains(told), "{proxy:?}");
             assert!(open.is_ascii() && !open.contains("\n\n\n"), "{open}");
         }
     }

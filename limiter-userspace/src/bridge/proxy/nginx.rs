@@ -9,6 +9,7 @@ pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
+    latest: u32,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix:{path}"),
@@ -16,7 +17,13 @@ pub(super) fn write(
     };
     // The names of variables are those of the fields in lower case, with underscores.
     let variable = |field: &str| field.to_lowercase().replace('-', "_");
-    let refused = ["X-Limiter-Status", "X-Limiter-Limit", "Retry-After"];
+    let refused = [
+        "X-Limiter-Status",
+        "X-Limiter-Limit",
+        "X-Limiter-Degrade",
+        "X-Limiter-Source",
+        "Retry-After",
+    ];
     let set = refused.iter().chain(&FIELDS).map(|field| {
         let name = variable(field);
         format!("        auth_request_set $limiter_{name} $upstream_http_{name};\n")
@@ -71,7 +78,9 @@ server {{
     location / {{
         auth_request /_limiter;
 {set}{told}        error_page 403 = @limiter_refused;
-{away}        # The service.
+{away}        # The service, which is told where to do less, and whether the kernel is about to drop packets of the source.
+        proxy_set_header X-Limiter-Degrade $limiter_x_limiter_degrade;
+        proxy_set_header X-Limiter-Source $limiter_x_limiter_source;
         proxy_pass http://127.0.0.1:8000;
     }}
 
@@ -97,12 +106,14 @@ server {{
         proxy_set_header X-Real-IP $remote_addr;
         proxy_set_header X-Original-Method $request_method;
         proxy_set_header X-Original-URI $request_uri;
+        # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
+        proxy_set_header X-Limiter-Peer "$realip_remote_addr $realip_remote_port $server_addr $server_port";
         # Clients may have sent these.
         proxy_set_header X-Forwarded-Method "";
         proxy_set_header X-Forwarded-Uri "";
         proxy_connect_timeout {PATIENCE}ms;
         proxy_send_timeout {LATEST}ms;
-        proxy_read_timeout {LATEST}ms;
+        proxy_read_timeout {latest}ms;
         proxy_next_upstream error;
 {place}}}
 "#

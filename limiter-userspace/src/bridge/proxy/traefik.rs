@@ -32,6 +32,7 @@ http:
       forwardAuth:
         address: "http://{server}/v1/auth?deny=429"
         trustForwardHeader: false
+        authResponseHeaders: [X-Limiter-Degrade]
   routers:
     service:
       rule: "PathPrefix(`/`)"

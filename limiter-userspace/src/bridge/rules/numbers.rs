@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use limiter_common::algorithm::{gcra::Gcra, kind::Kind, meter::Meter, policer::Policer as _};
+use limiter_common::algorithm::{
+    gcra::Gcra, kind::Kind, meter::Meter, policer::Policer as _, rate::SECOND,
+};
 
 use crate::{
     policy::{PolicyError, model::Allowance},
@@ -13,8 +15,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(in crate::bridge) struct Numbers {
     pub(in crate::bridge) meter: Meter,
-    /// The meter by which states are re-scaled. It is that of the kernel half, which keeps a debt of one request at most.
-    pub(in crate::bridge) carry: Meter,
     /// The meter of the state that keys without an entry share.
     pub(in crate::bridge) shared: Meter,
     /// See [`Standing::quota`](super::super::answer::Standing::quota).
@@ -28,12 +28,12 @@ pub(in crate::bridge) struct Numbers {
 impl Numbers {
     /// For requests that cost `dearest` at most, or what the caller says. As many keys as `sharers` may share a state.
     fn new(allowance: Allowance, dearest: u64, sharers: u32) -> Result<Self, PolicyError> {
-        let carry = allowance.meter(dearest)?;
-        let quota = match Fill::of_word(&carry, carry.fresh(0), 0, 1) {
+        let meter = allowance.meter(dearest)?;
+        let quota = match Fill::of_word(&meter, meter.fresh(0), 0, 1) {
             Some(fill) => fill.most,
-            None => carry.gcra.depth,
+            None => meter.gcra.depth,
         };
-        let (meter, most) = with_room(carry, quota, dearest);
+        let (meter, most) = with_room(meter, quota, dearest);
         let shared = allowance.shared_meter(sharers, |allowance| allowance.meter(dearest))?;
         let (shared, _) = with_room(shared, quota, dearest);
         let Gcra { depth, shift, interval, .. } = meter.gcra;
@@ -41,17 +41,22 @@ impl Numbers {
             Kind::Bucket => depth.div_ceil(1 << shift),
             Kind::Fixed | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => interval,
         };
-        Ok(Self { meter, carry, shared, quota, window, most })
+        Ok(Self { meter, shared, quota, window, most })
     }
 }
 
-/// The same meter for requests that cost up to all that it admits at once, where that is more than `dearest`; and the largest
-/// cost. Only what a bucket may owe depends on it.
+/// How long a bucket may owe what was [charged after the fact](crate::bridge::decide::Decider::settle), in ns, if not for longer
+/// by its burst: a day. A word that is further ahead counts as lost, as after the clock went back.
+const LONGEST_DEBT: u64 = 86_400 * SECOND;
+
+/// The same meter for requests that cost up to all that it admits at once, where that is more than `dearest`, and that may owe
+/// for [`LONGEST_DEBT`]; and the largest cost. Only what a bucket may owe depends on it.
 fn with_room(mut meter: Meter, quota: u64, dearest: u64) -> (Meter, u64) {
     if meter.kind() != Kind::Bucket {
         return (meter, u64::MAX);
     }
     let gcra = &mut meter.gcra;
+    gcra.dearest = gcra.dearest.max(LONGEST_DEBT << gcra.shift);
     let units = gcra.interval.checked_mul(quota).map(|units| units >> gcra.fraction);
     match units.filter(|units| *units <= Gcra::MAX_DEPTH) {
         Some(units) => {

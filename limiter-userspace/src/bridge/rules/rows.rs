@@ -37,6 +37,10 @@ pub(in crate::bridge) struct Row {
     /// The most entries of a set that its keys take.
     pub(in crate::bridge) share: usize,
     class: u16,
+    /// Whether requests are held back until their turn.
+    pub(in crate::bridge) delays: bool,
+    /// How long a request is known for its repeats, in ns; `None`: they are charged.
+    pub(in crate::bridge) idempotency: Option<u64>,
     /// The place of the numbers for requests without an override; `None`: they are not limited.
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
@@ -148,6 +152,8 @@ impl Draft<'_> {
                 (false, false) => WAYS / 4,
             },
             class: identity.number() as u16,
+            delays: limit.delays() && !is_candidate,
+            idempotency: limit.idempotency.map(|it| it.window),
             name: if is_candidate {
                 format!("{} (candidate)", limit.name)
             } else {
@@ -168,6 +174,11 @@ impl Draft<'_> {
 }
 
 impl Row {
+    /// Whether it counts by the source alone, and is no candidate.
+    pub(super) fn is_of_source(&self) -> bool {
+        !self.is_candidate && matches!(self.parts[..], [Part::Source(_)])
+    }
+
     /// The key of a request of this source.
     #[inline]
     pub(super) fn key(

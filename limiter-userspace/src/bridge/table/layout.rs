@@ -66,7 +66,7 @@ impl Field {
 }
 
 /// A row and what a request has of its key, as 111 bits of a keyed hash and the [class](Self::class) of the row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::bridge) struct Key([u64; 2]);
 
 impl Key {
@@ -95,6 +95,11 @@ impl Key {
     /// Whether these are the words of a free entry.
     pub(super) const fn is_none(self) -> bool {
         self.0[0] == 0
+    }
+
+    /// Both words of it.
+    pub(in crate::bridge) const fn words(self) -> [u64; 2] {
+        self.0
     }
 
     pub(super) const fn first(self) -> u64 {

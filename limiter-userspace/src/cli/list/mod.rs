@@ -4,9 +4,8 @@ mod add;
 mod del;
 mod given;
 mod penalty;
+mod push;
 mod sets;
-
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
@@ -66,7 +65,11 @@ impl ListCommand {
             Self::Del(del) => del.run(list, pins, output),
             Self::List => {
                 let (in_force, now) = (maps(pins)?.in_force()?, unix_time());
-                Ok(lists::print(output, list.name(), &of(in_force.layered(), list, now))?)
+                Ok(lists::print(
+                    output,
+                    list.name(),
+                    &ListEntry::all(in_force.layered(), list, now),
+                )?)
             }
             Self::Flush(Flush { set, keep }) => flush(list, set.as_deref(), keep, pins, output),
         }
@@ -113,7 +116,7 @@ fn print<T>(
     } else if list == List::Penalty {
         lists::print_penalties(output, &penalty::entries(&maps(pins)?)?)?;
     } else {
-        lists::print(output, list.name(), &of(changed.layered(), list, unix_time()))?;
+        lists::print(output, list.name(), &ListEntry::all(changed.layered(), list, unix_time()))?;
     }
     changed.tell(output)
 }
@@ -137,13 +140,4 @@ fn check_own(
         return Err(Error::OwnSession { prefix });
     }
     Ok(())
-}
-
-/// The entries of a list, those of the document first.
-fn of(layered: Layered<'_>, list: List, now: Duration) -> Vec<ListEntry> {
-    let document =
-        layered.policy.list(list).iter().map(|listed| ListEntry::of_document(listed, now));
-    let run_time =
-        layered.run_time.list(list).map(|entry| ListEntry::of_run_time(entry, layered, now));
-    document.chain(run_time).collect()
 }

@@ -7,8 +7,9 @@ use super::{
     Asked, Flush, More,
     del::{self, TakenOff},
     flush,
+    given::some,
     given::{Given, GivenOrAll},
-    of, print, sets,
+    print, push, sets,
 };
 use crate::{
     cli::{change::change, keep_ssh::KeepSsh, maps, unix, unix_time},
@@ -19,7 +20,7 @@ use crate::{
         number::grouped,
         stream::Output,
     },
-    policy::{Layered, List},
+    policy::{Layered, List, PolicyError, units::parse_time},
     query::{self, Inquiry},
 };
 
@@ -46,6 +47,10 @@ pub(in crate::cli) struct Add {
     time: Option<String>,
     #[command(flatten)]
     more: More,
+    /// Push the blocks of single sources into the running tables: at once, however long the lists are. They are in no policy,
+    /// and end with their time or when the last interface is detached
+    #[arg(long, conflicts_with_all = ["until", "reason", "replace", "set"])]
+    push: bool,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -57,6 +62,9 @@ pub(in crate::cli) struct Lift {
     /// Only their entries of this set, which `add --set` or `--replace` made: other blocks by hand, and those by limits, stay
     #[arg(long, value_name = "SET", value_parser = sets::name)]
     set: Option<String>,
+    /// Only the blocks that `add --push` or another process pushed: others stay, and the policy is not put in force again
+    #[arg(long, conflicts_with_all = ["set", "all"])]
+    push: bool,
     #[command(flatten)]
     keep: KeepSsh,
 }
@@ -64,7 +72,11 @@ pub(in crate::cli) struct Lift {
 impl PenaltyCommand {
     pub(in crate::cli) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         match self {
-            Self::Add(Add { given, time, more, keep }) => {
+            Self::Add(Add { given, time: Some(time), push: true, keep, .. }) => {
+                let time = parse_time(time).map_err(PolicyError::from)?;
+                push::push(&some(given.read()?)?, time, keep, pins, output)
+            }
+            Self::Add(Add { given, time, more, keep, .. }) => {
                 let session = keep.session(output)?;
                 Asked::read(List::Penalty, given, time.as_deref(), more, session)?.run(pins, output)
             }
@@ -77,13 +89,11 @@ impl PenaltyCommand {
     }
 }
 
-/// All blocks: those by hand, then those by limits.
+/// All blocks: those by hand, then those by limits and pushes.
 pub(in crate::cli) fn entries(maps: &Maps) -> Result<Vec<PenaltyEntry>> {
     let (in_force, now, at) = (maps.in_force()?, unix_time(), query::now());
-    let by_hand = of(in_force.layered(), List::Penalty, now).into_iter().map(PenaltyEntry::by_hand);
     let blocked = Inquiry::new(maps, at)?.blocked(at)?;
-    let by_limit = blocked.iter().map(|blocked| PenaltyEntry::by_limit(blocked, now));
-    Ok(by_hand.chain(by_limit).collect())
+    Ok(PenaltyEntry::all(in_force.layered(), &blocked, now))
 }
 
 /// The result of ending blocks.
@@ -102,6 +112,9 @@ impl Lift {
         let Some(given) = self.given.read()? else {
             return flush(List::Penalty, self.set.as_deref(), &self.keep, pins, output);
         };
+        if self.push {
+            return push::lift(&given, pins, output);
+        }
         if let Some(set) = &self.set {
             return del::run(List::Penalty, Some(set), &given, &self.keep, pins, output);
         }

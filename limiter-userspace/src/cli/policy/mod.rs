@@ -1,6 +1,7 @@
 //! `limiter policy`.
 
 mod apply;
+mod import;
 pub(super) mod read;
 mod save;
 mod unit;
@@ -10,6 +11,7 @@ use serde_json::json;
 
 use self::{
     apply::Apply,
+    import::Import,
     read::{Check, Diff},
     save::Save,
 };
@@ -51,6 +53,8 @@ pub(super) enum PolicyCommand {
     Example(Example),
     /// Print the JSON Schema of policy documents, for editors
     Schema,
+    /// Make a policy document of the configuration of another rate limiter, and print it
+    Import(Import),
     /// Save the policy in force as a document, which a service applies at boot
     Save(Save),
 }
@@ -67,6 +71,7 @@ impl PolicyCommand {
             Self::Explain(explain) => explain.run(pins, output),
             Self::Example(example) => example.run(output),
             Self::Schema => print_schema(output),
+            Self::Import(import) => import.run(output),
             Self::Save(save) => save.run(pins, output),
         }
     }

@@ -1,11 +1,12 @@
 //! A running instance, as the data source of a watch.
 
-use std::time::SystemTime;
+use std::{path::Path, time::SystemTime};
 
 use ipnet::IpNet;
 use limiter_common::memory::sample::Sampling;
 
 use crate::{
+    bridge::lookup::requests_of,
     cli::{
         change::change, drops::names, keep_ssh::KeepSsh, limit::rows, list::Asked, maps as open,
         no_instance, statistics::tables, unix,
@@ -41,11 +42,14 @@ pub(super) struct Watched<'a> {
     sampler: Option<Sampler>,
     /// How the SSH session is kept when a key changes the policy; `None` if keys change nothing.
     keep: Option<&'a KeepSsh>,
+    /// The socket of the bridge.
+    bridge: &'a Path,
 }
 
 impl<'a> Watched<'a> {
-    pub(super) fn new(pins: &'a Pins, keep: Option<&'a KeepSsh>) -> Result<Self> {
-        Ok(Self { pins, maps: open(pins)?, survey: Survey::default(), sampler: None, keep })
+    pub(super) fn new(pins: &'a Pins, keep: Option<&'a KeepSsh>, bridge: &'a Path) -> Result<Self> {
+        let (maps, survey) = (open(pins)?, Survey::default());
+        Ok(Self { pins, maps, survey, sampler: None, keep, bridge })
     }
 
     /// Changes the policy as the command for it does. Returns the message of that command.
@@ -150,7 +154,8 @@ impl DataSource for Watched<'_> {
             let mut inquiry = Inquiry::new(&self.maps, now)?;
             let report = inquiry.source(source, now)?;
             let question = Question { slot, ..Question::of(source.addr()) };
-            Ok(Details { report, explanation: inquiry.explain(&question, now)? })
+            let requests = requests_of(self.bridge, source.addr()).unwrap_or_default();
+            Ok(Details { report, explanation: inquiry.explain(&question, now)?, requests })
         };
         ask().map_err(|error| in_a_line(&error))
     }

@@ -84,6 +84,8 @@ pub(crate) enum Kind {
     },
     /// The program `limiter_carry`.
     Carrier,
+    /// The program `limiter_push`.
+    Pusher,
     /// The dispatcher of the interface of a slot.
     Dispatcher {
         /// The slot.
@@ -239,6 +241,7 @@ mod tests {
             Wanted::Program(Kind::Main { frags: false }),
             Wanted::Program(Kind::Carrying { frags: true }),
             Wanted::Program(Kind::Carrier),
+            Wanted::Program(Kind::Pusher),
             Wanted::Program(Kind::Dispatcher { slot: u32::MAX, frags: true }),
         ] {
             for second in [false, true] {

@@ -9,11 +9,12 @@ use super::{
     layers::{count_fits, layers},
     matching::matching,
     names::{
-        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, ON, On, UNPROVEN, meaning,
+        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, ON, On, UNPROVEN,
+        meaning,
     },
     overrides,
     scalar::{self, duration, flag},
-    shape,
+    shape::{self, Shape},
     source::ticked,
     spot::Spot,
     terms::{Terms, algorithm_of},
@@ -124,7 +125,7 @@ fn read(
         let fields = Fields::read(node, &shape::ALLOWANCE, findings)?;
         first.read(&fields, findings)
     });
-    let penalty = fields.get("penalty").and_then(|node| penalty(node, findings));
+    let penalty = fields.get("penalty").and_then(|node| penalty(node, &shape::PENALTY, findings));
     if let (Some(key), Some(at)) = (&key, fields.place("penalty"))
         && source_lengths(key, policy.key_prefix).is_none()
     {
@@ -134,6 +135,16 @@ fn read(
     let shared = fields.get("shared").and_then(|node| {
         let shared = scalar::whole(node, "shared", 1..=Limit::MOST_SHARED.into(), findings)?;
         u32::try_from(shared).ok()
+    });
+    let requests = fields.get("requests").and_then(|node| {
+        let requests = scalar::word(node, "value of `requests`", &OF_REQUESTS, findings)?;
+        let is_of_source =
+            |key: &Key| matches!(key.parts[..], [KeyPart::Source | KeyPart::SourcePrefix { .. }]);
+        if !requests.is_off() && key.as_ref().is_some_and(|key| !is_of_source(key)) {
+            let message = "requests learn of limits of their source, and the key is another one";
+            findings.add(node.at, message, "write `key: source`, or remove `requests`");
+        }
+        Some(requests)
     });
     let precise = fields.get("precise").and_then(|node| flag(node, findings)) == Some(true);
     let mut limit = Limit {
@@ -148,6 +159,7 @@ fn read(
         overrides: Vec::new(),
         shared,
         precise,
+        requests: requests.unwrap_or_default(),
         given: Given::default(),
     };
     limit.given.set(None, written_burst(&fields, terms.unit));
@@ -269,8 +281,13 @@ fn check_counted(
     findings.add(at, format!("only {counted} are counted, and {message}"), remedy);
 }
 
-fn penalty(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Penalty> {
-    let fields = Fields::read(node, &shape::PENALTY, findings)?;
+/// Reads a penalty by its shape: that of a limit on packets, or on requests.
+pub(super) fn penalty(
+    node: &Node<'_>,
+    shape: &'static Shape,
+    findings: &mut Findings<'_>,
+) -> Option<Penalty> {
+    let fields = Fields::read(node, shape, findings)?;
     let after = fields.get("after").and_then(|node| duration(node, findings));
     let block = fields.get("block").and_then(|node| duration(node, findings));
     let backoff = match fields.get("backoff") {

@@ -27,6 +27,7 @@ mod overlaps;
 mod overrides;
 mod ports;
 mod prefixes;
+pub mod ratelimit;
 mod reach;
 mod request;
 mod scalar;

@@ -2,7 +2,7 @@
 
 use crate::policy::{
     control,
-    model::{GlobalMode, Missing, Mode, OnFailure, PacketKind, Unproven},
+    model::{GlobalMode, Missing, Mode, OfRequests, OnFailure, PacketKind, Unproven},
 };
 
 /// The word of `ordinary` for all protocols.
@@ -85,6 +85,9 @@ pub(super) static HEADERS: [(&str, Header); 4] = [
 
 pub(super) static ON_FAILURE: [(&str, OnFailure); 2] =
     [("open", OnFailure::Open), ("closed", OnFailure::Closed)];
+
+pub(super) static OF_REQUESTS: [(&str, OfRequests); 3] =
+    [("off", OfRequests::Off), ("advise", OfRequests::Advise), ("enforce", OfRequests::Enforce)];
 
 pub(super) static COUNTS: [(&str, Counted); 4] = [
     ("packets", Counted::Packets),
@@ -225,6 +228,10 @@ pub(super) fn headers() -> Vec<&'static str> {
 
 pub(super) fn on_failure() -> Vec<&'static str> {
     words(&ON_FAILURE)
+}
+
+pub(super) fn of_requests() -> Vec<&'static str> {
+    words(&OF_REQUESTS)
 }
 
 pub(super) fn counts() -> Vec<&'static str> {

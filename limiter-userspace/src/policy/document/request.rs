@@ -3,6 +3,7 @@
 mod attributes;
 mod key;
 mod matching;
+mod options;
 mod overrides;
 pub(super) mod values;
 pub(super) mod write;
@@ -21,11 +22,11 @@ use super::{
     fault::Findings,
     fields::Fields,
     layers::{count_fits, layers},
-    limit::object,
+    limit::{object, penalty},
     names::{ALGORITHMS, Algorithm, HEADERS, Header, MISSING, MODES, ON_FAILURE},
     ports::several,
     scalar::{self, flag},
-    shape::request::{ALLOWANCE, LAYER, LIMIT},
+    shape::request::{ALLOWANCE, LAYER, LIMIT, PENALTY},
     source::{Place, ticked},
     terms::{Terms, algorithm_of},
     tree::Node,
@@ -123,15 +124,24 @@ fn read(
             .map(|(allowance, key)| RequestLayer { allowance, key })
             .collect(),
         candidate,
+        penalty: fields.get("penalty").and_then(|node| penalty(node, &PENALTY, findings)),
         overrides: Vec::new(),
         headers: fields
             .get("headers")
             .map_or_else(HeaderSet::default, |node| headers(node, findings)),
         on_failure: word(&fields, "on_failure", &ON_FAILURE, OnFailure::default(), findings),
+        idempotency: fields
+            .get("idempotency")
+            .and_then(|node| options::idempotency(node, findings)),
+        degrade: fields.get("degrade").and_then(|node| options::degrade(node, findings)),
+        delay: fields.get("delay").and_then(|node| options::delay(node, findings)),
     };
     if let Some((node, terms)) = fields.get("overrides").zip(terms) {
         let of = Of { limit: &limit, has_key: key.is_some(), sources: &sources };
         limit.overrides = overrides::overrides(node, &of, terms, known, findings);
+    }
+    if let (Some(at), Some(delay)) = (fields.place("delay"), limit.delay) {
+        options::check_delay(delay, &limit, at, findings);
     }
     limits_somebody(&fields, &limit, findings);
     terms?;

@@ -81,7 +81,7 @@ pub(super) fn suggest<'a>(
     what: &str,
     findings: &Findings<'_>,
 ) -> String {
-    const LISTED: usize = 20;
+    const LISTED: usize = 28;
     // The most words that are compared: a document may have a million names, and as many mistakes.
     const COMPARED: usize = 1_024;
     if findings.is_full() {

@@ -276,6 +276,11 @@ pub(super) static LIMIT: Shape = Shape {
         key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
         key("penalty", Map(&PENALTY), "What becomes of sources that stay over the limit."),
+        key(
+            "requests",
+            Word(names::of_requests),
+            "What requests of a source without anything left learn: `off` (the default), `advise` or `enforce`.",
+        ),
         key("precise", Flag, PRECISE_DOC),
         key("shared", Whole(1, Limit::MOST_SHARED as u64), SHARED_DOC),
         key("overrides", List(&Map(&OVERRIDE)), "What it admits to some instead."),

@@ -2,14 +2,15 @@
 
 use super::{
     key::key_name,
-    names::{Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, UNPROVEN, word_for},
+    names::{Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, UNPROVEN, word_for},
     ports::{protocol_name, range_name},
     terms::{Terms, algorithm_of},
     text::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
 };
 use crate::policy::{
     model::{
-        Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, TcpFlags, Unproven,
+        Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, Penalty, TcpFlags,
+        Unproven,
     },
     units::format_duration,
 };
@@ -73,17 +74,11 @@ pub(super) fn limit_entries(
         entries.push(("candidate", Written::One(mapping(terms.written(candidate)))));
     }
     if let Some(penalty) = &limit.penalty {
-        let pairs = [
-            ("after", format_duration(penalty.after)),
-            ("block", format_duration(penalty.block)),
-            ("backoff", penalty.backoff.to_string()),
-            ("max", format_duration(penalty.max)),
-        ];
-        // The default is not written.
-        let unproven = word_for(&penalty.unproven, &UNPROVEN).map(str::to_owned);
-        let unproven = unproven.filter(|_| penalty.unproven != Unproven::default());
-        let pairs = pairs.into_iter().chain(unproven.map(|word| ("unproven", word)));
-        entries.push(("penalty", Written::One(mapping(pairs))));
+        entries.push(("penalty", Written::One(penalty_text(penalty))));
+    }
+    if !limit.requests.is_off() {
+        let word = word_for(&limit.requests, &OF_REQUESTS).unwrap_or_default();
+        entries.push(("requests", Written::One(word.to_owned())));
     }
     if limit.precise {
         entries.push(("precise", Written::One("true".to_owned())));
@@ -98,6 +93,20 @@ pub(super) fn limit_entries(
         entries.push(("overrides", Written::Many(overrides.collect())));
     }
     entries
+}
+
+/// A penalty as a mapping.
+pub(super) fn penalty_text(penalty: &Penalty) -> String {
+    let pairs = [
+        ("after", format_duration(penalty.after)),
+        ("block", format_duration(penalty.block)),
+        ("backoff", penalty.backoff.to_string()),
+        ("max", format_duration(penalty.max)),
+    ];
+    // The default is not written.
+    let unproven = word_for(&penalty.unproven, &UNPROVEN).map(str::to_owned);
+    let unproven = unproven.filter(|_| penalty.unproven != Unproven::default());
+    mapping(pairs.into_iter().chain(unproven.map(|word| ("unproven", word))))
 }
 
 /// A layer as a mapping, with its key if that is its own. `terms` are those of the limit.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use limiter_common::policy::penalty;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -42,6 +43,9 @@ pub struct Limit {
     /// Whether each packet is charged at the exact time: never at jiffy time, never from a lease.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub precise: bool,
+    /// What requests of a source learn of the limit, by the bridge.
+    #[serde(default, skip_serializing_if = "OfRequests::is_off")]
+    pub requests: OfRequests,
     /// The bursts of the limit and its overrides as the operator wrote them.
     #[serde(default, skip_serializing_if = "Given::is_empty")]
     pub given: Given,
@@ -186,6 +190,21 @@ pub struct Penalty {
     pub unproven: Unproven,
 }
 
+impl Penalty {
+    /// The same for the decision. `limit` tells apart the limits that it is of.
+    pub(crate) fn compiled(&self, limit: u32) -> penalty::Penalty {
+        let bounded = |time: u64| time.clamp(1, penalty::Penalty::LONGEST);
+        penalty::Penalty {
+            after: bounded(self.after),
+            block: bounded(self.block),
+            most: bounded(self.max.max(self.block)),
+            backoff: u64::from(self.backoff).clamp(1, penalty::Penalty::STEEPEST),
+            limit,
+            unproven: u32::from(self.unproven == Unproven::Block),
+        }
+    }
+}
+
 /// What a refused packet without a proof does. A packet is proven by a full socket of its own TCP connection
 /// on this host; any other packet may be forged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -196,6 +215,26 @@ pub enum Unproven {
     Ignore,
     /// It counts towards a block of its source.
     Block,
+}
+
+/// What becomes of requests of a source that a limit on packets has nothing left for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfRequests {
+    /// Nothing: the bridge does not ask about it.
+    #[default]
+    Off,
+    /// They pass, and the service is told.
+    Advise,
+    /// They are refused, as long as the kernel drops packets of the source.
+    Enforce,
+}
+
+impl OfRequests {
+    /// Whether requests have nothing to do with the limit.
+    pub const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
 }
 
 impl Limit {
@@ -216,6 +255,7 @@ impl Limit {
             overrides: Vec::new(),
             shared: None,
             precise: false,
+            requests: OfRequests::Off,
             given: Given::default(),
         }
     }

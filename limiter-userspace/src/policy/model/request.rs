@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, fmt};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{allowance::Allowance, limit::Mode, matching::Whom, overrides::OverrideWhom};
+use super::{
+    allowance::Allowance,
+    limit::{Mode, Penalty},
+    matching::Whom,
+    overrides::OverrideWhom,
+};
 
 /// A named property of a request, which matches and keys of limits on requests use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,12 +137,40 @@ pub struct RequestLimit {
     pub layers: Vec<RequestLayer>,
     /// Another allowance that is counted beside the layers and refuses nothing.
     pub candidate: Option<Allowance>,
+    /// The block in the kernel of a peer whose requests stay over the limit; `None`: no block. Its `unproven` is `ignore`: the
+    /// agent blocks only peers whose connection it finds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub penalty: Option<Penalty>,
     /// Other allowances for some requests. Of several that are about a request, the first applies.
     pub overrides: Vec<RequestOverride>,
     /// The headers of answers that tell of this limit.
     pub headers: HeaderSet,
     /// What becomes of requests while the bridge does not answer.
     pub on_failure: OnFailure,
+    /// Charges requests that are sent again once; `None`: each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency: Option<Idempotency>,
+    /// The share of the quota, in percent from 1 to 99, below which the service is told to do less for a request that passes;
+    /// `None`: it is told nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degrade: Option<u8>,
+    /// How long a request is held back at most until its turn in the queue of a leaky bucket, in ns, 1 ms to
+    /// [`LONGEST_DELAY`](Self::LONGEST_DELAY); no queue takes longer to drain. `None`: it passes at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<u64>,
+}
+
+/// How long a limit knows a request by its header [`Idempotency::HEADER`], and charges its repeats no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Idempotency {
+    /// In ns, 1 s to 24 h.
+    pub window: u64,
+}
+
+impl Idempotency {
+    /// The header that repeats of a request have in common, in lower case.
+    pub const HEADER: &str = "idempotency-key";
 }
 
 /// The requests that a limit is about: those that meet every condition. An empty list is no condition.
@@ -260,6 +293,14 @@ pub enum OnFailure {
 }
 
 impl RequestLimit {
+    /// The longest [`delay`](Self::delay), in ns: 10 s.
+    pub const LONGEST_DELAY: u64 = 10_000_000_000;
+
+    /// Whether the limit holds requests back.
+    pub fn delays(&self) -> bool {
+        self.delay.is_some() && self.mode == Mode::Enforce
+    }
+
     /// The keys that state is kept by: that of the limit, if a layer has none of its own, and those of layers.
     pub fn keys(&self) -> impl Iterator<Item = &RequestKey> {
         let is_used = self.layers.is_empty() || self.layers.iter().any(|it| it.key.is_none());
@@ -309,9 +350,13 @@ impl RequestLimit {
             mode: Mode::Enforce,
             layers: Vec::new(),
             candidate: None,
+            penalty: None,
             overrides: Vec::new(),
             headers: HeaderSet::default(),
             on_failure: OnFailure::default(),
+            idempotency: None,
+            degrade: None,
+            delay: None,
         }
     }
 }

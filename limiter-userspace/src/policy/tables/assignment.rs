@@ -41,6 +41,9 @@ pub struct Assignment {
     /// tables have the ends of list entries as times of the monotonic clock.
     #[serde(default)]
     pub(super) compiled: Option<(u64, u64)>,
+    /// Whether the tables have the row of [pushed blocks](super::pushes). It stays for the life of the instance.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) takes_pushes: bool,
 }
 
 /// Whether a seed is that of none.

@@ -11,6 +11,7 @@ mod interfaces;
 mod longest;
 mod meters;
 mod profiles;
+mod pushes;
 mod rows;
 
 use limiter_common::{
@@ -129,8 +130,8 @@ fn compile_rows(
 ) -> Result<(Tables, Option<u64>), PolicyError> {
     let policy = layered.policy;
     let mut meters = Meters::default();
-    let compiled = rows.compile(policy, held, &mut meters)?;
-    let classes = Classes::new(policy, rows, held)?;
+    let mut compiled = rows.compile(policy, held, &mut meters)?;
+    let mut classes = Classes::new(policy, rows, held)?;
     let mut profiles = Profiles::new(layered, rows, &compiled, held, context, &mut meters)?;
 
     let set = |wanted: &dyn Fn(usize) -> bool| {
@@ -200,14 +201,6 @@ fn compile_rows(
             settings.tallies[word] = row.tally;
         }
     }
-    profiles.find_untracked_allowances(&settings, &meters);
-    profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
-    // Now the first profile is complete.
-    settings.default_profile = profiles.profiles.first().copied().unwrap_or_default();
-    let enforced = policy.mode == GlobalMode::Enforce;
-    let refuses = profiles.profiles.iter().any(|profile| {
-        profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
-    });
     // The cost of a packet may depend on its protocol too.
     let by_header = set(&|at| {
         let Row { key, costs, .. } = compiled[at];
@@ -218,6 +211,18 @@ fn compile_rows(
         | match_field::SOURCE_PORT
         | match_field::FLAGS
         | match_field::ICMP;
+    // A source may have packets leased that a push blocks: they pass until the tick is over.
+    profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
+    if held.takes_pushes {
+        pushes::reserve(&mut settings, &mut compiled, &mut profiles, &mut classes)?;
+    }
+    profiles.find_untracked_allowances(&settings, &meters);
+    // Now the first profile is complete.
+    settings.default_profile = profiles.profiles.first().copied().unwrap_or_default();
+    let enforced = policy.mode == GlobalMode::Enforce;
+    let refuses = profiles.profiles.iter().any(|profile| {
+        profile.limits & settings.enforced != 0 || profile.denied | profile.blocked != 0
+    });
     for (flag, on) in [
         (flag::FRAGMENTS, settings.match_fields & of_header != 0 || by_header != 0),
         (flag::PREFIXES, !profiles.prefixes.is_empty()),

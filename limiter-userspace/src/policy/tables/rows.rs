@@ -16,8 +16,8 @@ use super::{
     super::{
         error::PolicyError,
         model::{
-            Allowance, Costs, Count, Key, KeyPart, KeyPrefix, Limit, Mode, Override, OverrideWhom,
-            PacketKind, Policy, Unproven,
+            self, Allowance, Costs, Count, Key, KeyPart, KeyPrefix, Limit, Mode, Override,
+            OverrideWhom, PacketKind, Policy,
         },
     },
     meters::Meters,
@@ -101,16 +101,8 @@ impl<'a> Rows<'a> {
 
     /// The penalty of a limit, which all of its layers share.
     fn penalty(limit: &Limit, held: &Assignment) -> Penalty {
-        let Some(penalty) = &limit.penalty else { return Penalty::default() };
-        let bounded = |time: u64| time.clamp(1, Penalty::LONGEST);
-        Penalty {
-            after: bounded(penalty.after),
-            block: bounded(penalty.block),
-            most: bounded(penalty.max.max(penalty.block)),
-            backoff: u64::from(penalty.backoff).clamp(1, Penalty::STEEPEST),
-            limit: held.penalty(&limit.name),
-            unproven: u32::from(penalty.unproven == Unproven::Block),
-        }
+        let compiled = |penalty: &model::Penalty| penalty.compiled(held.penalty(&limit.name));
+        limit.penalty.as_ref().map(compiled).unwrap_or_default()
     }
 
     /// The limits with the limit ids of their layers.

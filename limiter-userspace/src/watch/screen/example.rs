@@ -148,6 +148,7 @@ pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Detail
             limits,
             verdict: Some(verdict),
         },
+        requests: Vec::new(),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
 impl Page<'_> {
     /// Draws the details of a source.
     pub(super) fn source(&mut self, opened: &Opened) {
-        let Details { report, explanation } = &opened.details;
+        let Details { report, explanation, requests } = &opened.details;
         self.text(Tone::Strong, &format!("source {}", report.name()));
         if let Some(said) = monitoring::said(report.monitoring) {
             self.text(Tone::Strong, said);
@@ -48,6 +48,10 @@ impl Page<'_> {
             self.gap();
             let said = format!("a packet now: {}", verdict::line(ruling));
             self.text(verdict::tone(ruling), &said);
+        }
+        if !requests.is_empty() {
+            self.gap();
+            self.lines(self.theme.table(&source::request_fills(requests), self.rest.width));
         }
         if !report.states.is_empty() {
             self.gap();

@@ -153,6 +153,26 @@ limits:
     assert_eq!(ask(&[path, method, "X-User-Id: 7", "Cookie: b=sid; sid=7"]).status, 204);
 }
 
+/// One `Idempotency-Key` of two may be that of the service, and the other that of the limits.
+#[test]
+fn a_request_that_is_sent_again_is_charged_once() {
+    let document = Document::new(
+        "limits: [{name: pay, on: requests, key: source, algorithm: leaky_bucket, rate: 1/h, depth: 5, idempotency: {window: 5m}}]",
+    );
+    let bench = Bench::new();
+    let bridge = Bridge::start(&bench, &document, "");
+    let ask = |more: &[&str]| {
+        let fields = ["X-Real-IP: 192.0.2.9", "X-Original-Method: POST", "X-Original-URI: /pay"];
+        bridge.ask("GET /v1/auth", &[&fields, more].concat())
+    };
+    let key = "Idempotency-Key: 8e03978e";
+    let left: Vec<u16> = (0..20).map(|_| ask(&[key]).status).collect();
+    assert_eq!(left.iter().filter(|status| **status == 204).count(), 5 + 3, "{left:?}");
+    assert_eq!(ask(&[key, key]).status, 400);
+    let metrics = bridge.ask("GET /metrics", &[]).body;
+    assert!(metrics.contains("{limit=\"pay\",layer=\"1\",result=\"repeat\"} 3\n"), "{metrics}");
+}
+
 #[test]
 fn nothing_that_is_sent_ends_it() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));
@@ -230,6 +250,35 @@ fn one_connection_too_many_is_answered_at_once() {
         .lines()
         .find_map(|line| line.strip_prefix("limiter_bridge_connections_turned_away_total "));
     assert!(turned_away.unwrap().parse::<u64>().unwrap() >= 1, "{metrics}");
+}
+
+/// Whoever may not ask takes no place of those who may.
+#[test]
+fn others_take_no_places_of_those_who_may_ask() {
+    raise_descriptors();
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    // Root is another one here, and the process itself is not.
+    let command = Bridge::command(&bench, &document, "--trusted nobody --listen 127.0.0.1:9190");
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let bridge = Bridge::of(command.as_nobody(), &document);
+    let all: Vec<UnixStream> = (0..200).map(|_| bridge.connect()).collect();
+    let turned_away = all.iter().rev().filter(|stream| {
+        let mut reply = String::new();
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let _: io::Result<usize> = (&mut &**stream).read_to_string(&mut reply);
+        reply.starts_with("HTTP/1.1 503 ")
+    });
+    assert!(turned_away.take(3).count() == 3);
+    let ask = || {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9190));
+        let mut stream = std::net::TcpStream::connect(address)?;
+        exchange(
+            &mut stream,
+            request("GET /v1/auth", &["X-Real-IP: 192.0.2.9", "X-Original-URI: /"]),
+        )
+    };
+    let reply = bench.hosts.router.namespace.inside(ask).unwrap().unwrap();
+    assert_eq!(reply.status, 204);
 }
 
 /// Lets this process have as many descriptors as it may.

@@ -127,7 +127,10 @@ fn it_listens_for_this_host_only_and_needs_a_valid_document() {
         &["cannot listen on 127.0.0.1:9190"],
     );
     document.write("limits: 7");
-    refused("bridge --policy FILE --listen 127.0.0.1:9191", 3, &["policy.yaml:2"]);
+    let other = document.path().with_file_name("other.sock");
+    let listen = format!("--listen 127.0.0.1:9191 --listen unix:{}", other.display());
+    refused(&format!("bridge --policy FILE {listen}"), 3, &["policy.yaml:2"]);
+    assert!(!other.exists(), "a start that fails leaves no socket");
     drop(bridge);
     // The socket of one that was killed is no obstacle.
     document.write(LOGIN);

@@ -1,4 +1,4 @@
-//! Real nginx and Caddy, with the configurations that `limiter bridge config` prints.
+//! Real nginx, Caddy and Envoy, with the configurations that `limiter bridge config` prints.
 
 use std::{
     env,
@@ -32,12 +32,22 @@ pub(super) struct Proxy<'b> {
 
 impl<'b> Proxy<'b> {
     pub(super) fn start(bench: &'b Bench, document: &Document, name: &str) -> Self {
+        Self::start_with(bench, document, name, "")
+    }
+
+    /// The same, with more lines for all servers of nginx.
+    pub(super) fn start_with(
+        bench: &'b Bench,
+        document: &Document,
+        name: &str,
+        more: &str,
+    ) -> Self {
         bench.hosts.router.ip("link set lo up").unwrap();
         serve(&bench.hosts.router.namespace, SERVICE).unwrap();
         let folder = document.path().parent().unwrap().to_owned();
         let config = format!(
             "bridge config {name} --policy FILE --listen unix:{}",
-            socket(document).display()
+            asked_at(document, name).display()
         );
         let config = bench.done(&document.in_place(&config)).stdout;
         let at = folder.display();
@@ -49,13 +59,31 @@ impl<'b> Proxy<'b> {
                     .concat();
                 let main = format!(
                     "daemon off;\nuser www-data;\nworker_processes 1;\npid {at}/nginx.pid;\n\
-                     error_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{paths}\
+                     error_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{more}{paths}\
                      include {at}/limiter.conf;\n}}\n"
                 );
                 fs::write(folder.join("nginx.conf"), main).unwrap();
                 (
                     program("LIMITER_NGINX", "nginx/usr/sbin/nginx"),
                     format!("-e stderr -c {at}/nginx.conf"),
+                )
+            }
+            "envoy" | "envoy-ext-authz" => {
+                fs::write(folder.join("envoy.yaml"), config).unwrap();
+                let run = "--use-dynamic-base-id --concurrency 1 --log-level warning";
+                let run = format!("{run} -c {at}/envoy.yaml");
+                (program("LIMITER_ENVOY", "envoy/envoy/_bin/envoy"), run)
+            }
+            "haproxy" => {
+                let engine = document.in_place("bridge config haproxy-spoe --policy FILE");
+                fs::write(folder.join("spoe.conf"), bench.done(&engine).stdout).unwrap();
+                let config =
+                    config.replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"));
+                let main = "global\n    user www-data\n    group www-data\n    nbthread 1\n\n";
+                fs::write(folder.join("haproxy.cfg"), main.to_owned() + &config).unwrap();
+                (
+                    program("LIMITER_HAPROXY", "haproxy/usr/sbin/haproxy"),
+                    format!("-f {at}/haproxy.cfg"),
                 )
             }
             _ => {
@@ -72,13 +100,25 @@ impl<'b> Proxy<'b> {
         for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
             command.env(variable, &folder);
         }
+        // Libraries are unpacked beside the program that needs them.
+        command.env("LD_LIBRARY_PATH", program.with_file_name("../lib/x86_64-linux-gnu"));
         let proxy = Self { bench, process: command.spawn().unwrap(), log };
         let begin = Instant::now();
         while proxy.connect(1).is_err() {
             assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&proxy.log).unwrap());
             thread::sleep(Duration::from_millis(20));
         }
+        proxy.wait_for_the_bridge();
         proxy
+    }
+
+    /// Waits until it asks the bridge. HAProxy looks twice a second whether that answers.
+    fn wait_for_the_bridge(&self) {
+        let begin = Instant::now();
+        while self.get(99, "GET /login", &[]).field("ratelimit").is_none() {
+            assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&self.log).unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// A connection from the address `127.0.0.N`.
@@ -120,8 +160,17 @@ impl Drop for Proxy<'_> {
     }
 }
 
-/// A program that `cargo xtask setup` unpacks.
-fn program(variable: &str, unpacked: &str) -> PathBuf {
+/// The socket that a proxy asks at.
+fn asked_at(document: &Document, name: &str) -> PathBuf {
+    match name {
+        "envoy" => grpc_socket(document),
+        "haproxy" => spop_socket(document),
+        _ => socket(document),
+    }
+}
+
+/// A program that `cargo xtask setup` unpacks or installs.
+pub(super) fn program(variable: &str, unpacked: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools").join(unpacked);
     let name = tools.file_name().unwrap().to_owned();
     let found = env::var_os(variable).map_or(tools, |folder| Path::new(&folder).join(name));
@@ -129,9 +178,22 @@ fn program(variable: &str, unpacked: &str) -> PathBuf {
     found.canonicalize().with_context(missing).unwrap()
 }
 
-/// A bridge that the workers of nginx may ask.
+/// What a bridge is started with that the workers of nginx, Envoy and HAProxy may ask.
+fn for_proxies(document: &Document) -> String {
+    let (grpc, spop) = (grpc_socket(document), spop_socket(document));
+    format!("--group www-data --grpc unix:{} --spop unix:{}", grpc.display(), spop.display())
+}
+
+/// Such a bridge.
 pub(super) fn bridge(bench: &Bench, document: &Document) -> Bridge {
-    Bridge::start(bench, document, "--group www-data")
+    Bridge::start(bench, document, &for_proxies(document))
+}
+
+/// A bridge that the workers of nginx may ask, and whose user is nobody.
+pub(super) fn bridge_with(bench: &Bench, document: &Document, arguments: &str) -> Bridge {
+    let bridge = Bridge::of(Bridge::command(bench, document, arguments).as_nobody(), document);
+    fs::set_permissions(socket(document), fs::Permissions::from_mode(0o666)).unwrap();
+    bridge
 }
 
 fn clients_are_limited_and_told_so(name: &str) {
@@ -166,7 +228,8 @@ fn clients_are_limited_and_told_so(name: &str) {
     assert_eq!((other.status, other.field("ratelimit")), (200, None));
     assert_eq!(proxy.get(3, "GET /login", &[]).status, 200, "another source");
     let denied = proxy.get(66, "GET /other", &[]);
-    assert_eq!((denied.status, denied.field("retry-after")), (403, None));
+    let status = if name == "envoy" { 429 } else { 403 };
+    assert_eq!((denied.status, denied.field("retry-after")), (status, None));
     // What the service answers is handed on.
     assert_eq!(proxy.get(3, "GET /fails", &[]).status, 500);
     let metrics = bridge.ask("GET /metrics", &[]).body;
@@ -185,6 +248,67 @@ fn clients_of_nginx_are_limited_and_told_so() {
 #[test]
 fn clients_of_caddy_are_limited_and_told_so() {
     clients_are_limited_and_told_so("caddy");
+}
+
+#[test]
+fn clients_of_envoy_are_limited_and_told_so() {
+    clients_are_limited_and_told_so("envoy");
+}
+
+#[test]
+fn clients_of_haproxy_are_limited_and_told_so() {
+    clients_are_limited_and_told_so("haproxy");
+}
+
+/// A client of HAProxy cannot make its request too large to be asked about.
+#[test]
+fn whatever_size_a_request_to_haproxy_has_it_is_limited_or_refused() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let _bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, "haproxy");
+    proxy.exhaust(2);
+    for size in [1_000, 7_000, 8_000, 13_000, 13_900, 14_100, 15_000, 15_300, 15_500, 17_000] {
+        let long = "a".repeat(size);
+        let fields = [format!("Host: {long}"), format!("X-Long: {long}")];
+        for field in &fields {
+            let reply = proxy.get(2, "GET /login", &[field]);
+            assert!([400, 429, 431].contains(&reply.status), "{size}: {reply:?}");
+        }
+        let reply = proxy.get(2, &format!("GET /login?{long}"), &[]);
+        assert!([400, 414, 429].contains(&reply.status), "{size}: {reply:?}");
+        let few = "X: y\r\n".repeat(size / 6);
+        let reply = proxy.get(2, "GET /login", &[few.trim_end()]);
+        assert!([400, 429, 431].contains(&reply.status), "{size}: {reply:?}");
+    }
+}
+
+#[test]
+fn clients_of_envoy_are_limited_and_told_so_by_ext_authz() {
+    clients_are_limited_and_told_so("envoy-ext-authz");
+}
+
+/// Both hand the header on by which a repeat is known.
+fn a_repeat_is_charged_once(name: &str) {
+    let text = format!("{LOGIN}    idempotency: {{ window: 5m }}\n");
+    let (bench, document) = (Bench::new(), Document::new(&text));
+    let _bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    let key = "Idempotency-Key: 8e03978e";
+    for _ in 0..4 {
+        assert_eq!(proxy.get(2, "POST /login", &[key]).field("x-ratelimit-remaining"), Some("2"));
+    }
+    assert_eq!(proxy.get(2, "POST /login", &[key]).field("x-ratelimit-remaining"), Some("1"));
+    assert_eq!(proxy.get(2, "POST /login", &[]).field("x-ratelimit-remaining"), Some("0"));
+}
+
+#[test]
+fn a_repeat_by_nginx_is_charged_once() {
+    a_repeat_is_charged_once("nginx");
+}
+
+#[test]
+fn a_repeat_by_caddy_is_charged_once() {
+    a_repeat_is_charged_once("caddy");
 }
 
 /// Neither the limit nor the source is another one for what a client sends.
@@ -223,9 +347,12 @@ fn what_a_client_sends_changes_nothing(name: &str) {
         assert_eq!(proxy.get(2, &format!("GET {target}"), &[]).status, 429, "{target}");
     }
     // What a service may understand otherwise reaches none.
-    for target in ["/./login", "/x/../login", "/x%2f..%2flogin", "/login%00", "/x%5c..%5clogin"] {
+    let targets = ["/x%2f..%2flogin", "/login%00", "/x%5c..%5clogin", "/./login", "/x/../login"];
+    // Envoy hands on a path without the last two.
+    let (told, number) = if name.starts_with("envoy") { ([400, 429], 3) } else { ([400, 500], 5) };
+    for target in &targets[..number] {
         let reply = proxy.get(9, &format!("GET {target}"), &[]);
-        assert!([400, 500].contains(&reply.status), "{target}: {reply:?}");
+        assert!(told.contains(&reply.status), "{target}: {reply:?}");
     }
     // The source that was named has spent nothing.
     let reply = proxy.get(9, "GET /login", &[]);
@@ -242,13 +369,30 @@ fn what_a_client_of_caddy_sends_changes_nothing() {
     what_a_client_sends_changes_nothing("caddy");
 }
 
+#[test]
+fn what_a_client_of_envoy_sends_changes_nothing() {
+    what_a_client_sends_changes_nothing("envoy");
+}
+
+#[test]
+fn what_a_client_of_haproxy_sends_changes_nothing() {
+    what_a_client_sends_changes_nothing("haproxy");
+}
+
+#[test]
+fn what_a_client_of_envoy_sends_changes_nothing_by_ext_authz() {
+    what_a_client_sends_changes_nothing("envoy-ext-authz");
+}
+
 /// While the bridge does not answer, or answers too late, requests have this status. They are limited again once it does.
 fn without_the_bridge(name: &str, text: &str, status: u16) {
     let (bench, document) = (Bench::new(), Document::new(text));
     let state = format!(
-        "--group www-data --state-file {}",
+        "{} --state-file {}",
+        for_proxies(&document),
         document.path().with_file_name("state").display()
     );
+    let socket = asked_at(&document, name);
     let start = || Bridge::start(&bench, &document, &state);
     let running = start();
     let proxy = Proxy::start(&bench, &document, name);
@@ -264,18 +408,18 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
             }
         }
     };
-    running.signal(libc::SIGSTOP);
+    running.stop();
     ask("stopped");
     running.signal(libc::SIGCONT);
-    thread::sleep(Duration::from_millis(100));
+    proxy.wait_for_the_bridge();
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "goes on");
     drop(running);
     ask("killed");
-    fs::remove_file(socket(&document)).unwrap();
+    fs::remove_file(&socket).unwrap();
     ask("gone");
     // One that takes longer than the proxy waits.
-    let slow = UnixListener::bind(socket(&document)).unwrap();
-    fs::set_permissions(socket(&document), fs::Permissions::from_mode(0o666)).unwrap();
+    let slow = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     thread::spawn(move || {
         for mut stream in slow.incoming().map_while(Result::ok) {
             let _: io::Result<usize> = stream.read(&mut [0; 4096]);
@@ -284,10 +428,10 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
         }
     });
     ask("slow");
-    fs::remove_file(socket(&document)).unwrap();
+    fs::remove_file(&socket).unwrap();
     // One with too many connections.
-    let full = UnixListener::bind(socket(&document)).unwrap();
-    fs::set_permissions(socket(&document), fs::Permissions::from_mode(0o666)).unwrap();
+    let full = UnixListener::bind(&socket).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     thread::spawn(move || {
         for mut stream in full.incoming().map_while(Result::ok) {
             let answer = b"HTTP/1.1 503 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -295,8 +439,9 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
         }
     });
     ask("full");
-    fs::remove_file(socket(&document)).unwrap();
+    fs::remove_file(&socket).unwrap();
     let _again = start();
+    proxy.wait_for_the_bridge();
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "it remembers");
     assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
 }
@@ -309,6 +454,31 @@ fn nginx_lets_requests_pass_without_the_bridge() {
 #[test]
 fn caddy_lets_requests_pass_without_the_bridge() {
     without_the_bridge("caddy", LOGIN, 200);
+}
+
+#[test]
+fn envoy_lets_requests_pass_without_the_bridge() {
+    without_the_bridge("envoy", LOGIN, 200);
+}
+
+#[test]
+fn haproxy_lets_requests_pass_without_the_bridge() {
+    without_the_bridge("haproxy", LOGIN, 200);
+}
+
+#[test]
+fn envoy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
+    without_the_bridge("envoy", &closed(), 503);
+}
+
+#[test]
+fn haproxy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
+    without_the_bridge("haproxy", &closed(), 503);
+}
+
+#[test]
+fn envoy_lets_requests_pass_without_the_bridge_by_ext_authz() {
+    without_the_bridge("envoy-ext-authz", LOGIN, 200);
 }
 
 fn closed() -> String {
@@ -336,6 +506,6 @@ fn traefik_is_told_an_address_by_tcp() {
     assert_eq!(json["config"], config);
     let outcome = bench.run("bridge config nginx --listen unix:/run/a;b.sock").outcome().unwrap();
     outcome.assert_exit_code(2).assert_says(&["letters, digits"]);
-    let outcome = bench.run("bridge config haproxy").outcome().unwrap();
+    let outcome = bench.run("bridge config apache").outcome().unwrap();
     outcome.assert_exit_code(2).assert_says(&["nginx", "caddy", "traefik"]);
 }

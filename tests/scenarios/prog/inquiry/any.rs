@@ -13,7 +13,7 @@ use limiter_userspace::policy::{
     Assignment, Context, Given, KeyPrefix, Policy, compile,
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
-        Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
+        OfRequests, Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
     },
 };
 
@@ -190,6 +190,7 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         overrides,
         shared: None,
         precise: false,
+        requests: OfRequests::Off,
         given: Given::default(),
     }
 }

@@ -256,7 +256,9 @@ fn a_block_is_told_with_what_is_left_of_it() {
         program.at(now).unwrap();
     }
     let report = source(&program, OTHER, now);
-    let Some(Block { until: Until::For(left), limit, blocks }) = report.lists.penalty else {
+    let Some(Block { until: Until::For(left), limit, blocks, pushed: false }) =
+        report.lists.penalty
+    else {
         unreachable!("it is blocked: {report:?}");
     };
     assert!(left > Duration::from_secs(29) && left < Duration::from_secs(30), "{left:?}");

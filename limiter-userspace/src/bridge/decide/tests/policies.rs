@@ -309,3 +309,24 @@ fn what_no_table_can_count_is_told() {
     let error = with(web(), overridden(Some("192.0.2.0/24"), None, window));
     assert!(matches!(error, PolicyError::OverrideShape { .. }), "{error}");
 }
+
+#[test]
+fn what_is_left_for_a_source_needs_no_request() {
+    let monitored = RequestLimit { mode: Mode::Monitor, ..by_source("soft", per_minute(1, 3)) };
+    let login = by_source("login", per_minute(1, 5));
+    let login = about(Field::Path, &[Pattern::Exact("/login".to_owned())], login);
+    let (other, tenant) = (by_user("user", per_minute(1, 1)), Field::Method);
+    let pair =
+        limit("pair", &[RequestKeyPart::Source, RequestKeyPart::Field(tenant)], per_minute(1, 1));
+    let mut decider = decider(&policy(&[monitored, login, other, pair]));
+    let source = IpAddr::from([192, 0, 2, 1]);
+    let left = |decider: &mut Decider| {
+        let standings = decider.of_source(source, NOW).into_iter();
+        standings.map(|it| (it.limit, it.left)).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&mut decider), [(1, 5), (0, 3)]);
+    let asked = Asked { path: "/login".to_owned(), ..Asked::default() };
+    assert!(decider.passes(&asked, NOW));
+    assert_eq!(left(&mut decider), [(1, 4), (0, 2)]);
+    assert_eq!(left(&mut decider), [(1, 4), (0, 2)], "nothing was charged");
+}

@@ -18,7 +18,7 @@ use crate::policy::model::{Attribute, AttributeSource, Pattern, Policy};
 /// The most attributes of a policy.
 const MOST: usize = 64;
 /// Where a request may have an attribute.
-const SOURCES: [&str; 3] = ["header", "cookie", "path"];
+const SOURCES: [&str; 4] = ["header", "cookie", "path", "descriptor"];
 
 /// Reads the attributes into the policy. Returns the places of their names.
 pub(in crate::policy::document) fn attributes(
@@ -69,7 +69,7 @@ fn attribute(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Attribute> 
     let fields = Fields::read(node, &ATTRIBUTE, findings)?;
     let mut given = SOURCES.iter().filter_map(|key| Some((*key, fields.get(key)?)));
     let Some((key, node)) = given.next() else {
-        let message = "an attribute needs `header`, `cookie` or `path`";
+        let message = "an attribute needs `header`, `cookie`, `path` or `descriptor`";
         findings.add(fields.at, message, "say where a request has it, such as `header: x-user-id`");
         return None;
     };
@@ -82,6 +82,13 @@ fn attribute(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<Attribute> 
     let from = match key {
         "header" => AttributeSource::Header(token(node, "header", findings)?.to_ascii_lowercase()),
         "cookie" => AttributeSource::Cookie(token(node, "cookie", findings)?.to_owned()),
+        "descriptor" => {
+            if !flag(node, findings)? {
+                findings.add(node.at, "an attribute is of something", "write `descriptor: true`");
+                return None;
+            }
+            AttributeSource::Descriptor
+        }
         _ => {
             if let Some(at) = fields.place("digest").filter(|_| digest) {
                 let message = "the values of `path` are in the document, so they are no secret";

@@ -18,8 +18,10 @@ static BUILT_IN: [Field; 4] = Field::BUILT_IN;
 const LONGEST: usize = 256;
 
 /// Whether a word has a meaning where names of attributes stand, so that none can have it as its name.
-pub(super) fn is_reserved(name: &str) -> bool {
-    name == "all" || MATCH.keys.iter().chain(OVERRIDE.keys).any(|key| key.name == name)
+pub(in crate::policy::document) fn is_reserved(name: &str) -> bool {
+    // `cost` is a parameter of the bridge, beside the properties of a request.
+    ["all", "cost"].contains(&name)
+        || MATCH.keys.iter().chain(OVERRIDE.keys).any(|key| key.name == name)
 }
 
 /// The property with this name: a built-in one, or an attribute.

@@ -6,30 +6,32 @@ use super::{
         terms::{Terms, algorithm_of},
         text::{Written, mapping, one_or_list, scalar, whom_text},
         unit::Unit,
-        write_limit::{admitted, layer_text},
+        write_limit::{admitted, layer_text, penalty_text},
     },
     key::request_key_name,
 };
-use crate::policy::model::{
-    Attribute, AttributeSource, HeaderSet, KeyPrefix, Missing, Mode, OnFailure, OverrideWhom,
-    Pattern, RequestCost, RequestLimit, RequestMatch, RequestOverride,
+use crate::policy::{
+    model::{
+        Attribute, AttributeSource, HeaderSet, Idempotency, KeyPrefix, Missing, Mode, OnFailure,
+        OverrideWhom, Pattern, RequestCost, RequestLimit, RequestMatch, RequestOverride,
+    },
+    units::format_duration,
 };
 
 /// An attribute as a mapping.
 pub(in crate::policy::document) fn attribute_text(attribute: &Attribute) -> String {
     let from = match &attribute.from {
-        AttributeSource::Header(name) => Some(("header", scalar(name))),
-        AttributeSource::Cookie(name) => Some(("cookie", scalar(name))),
+        AttributeSource::Header(name) => ("header", scalar(name)),
+        AttributeSource::Cookie(name) => ("cookie", scalar(name)),
         AttributeSource::Path(paths) => {
             let paths =
                 paths.iter().map(|(path, value)| (scalar(&path.to_string()), scalar(value)));
-            Some(("path", mapping(paths)))
+            ("path", mapping(paths))
         }
-        // No document has one.
-        AttributeSource::Descriptor => None,
+        AttributeSource::Descriptor => ("descriptor", "true".to_owned()),
     };
     let digest = attribute.digest.then(|| ("digest", "true".to_owned()));
-    mapping(from.into_iter().chain(digest))
+    mapping([from].into_iter().chain(digest))
 }
 
 /// The keys of a limit and their values, in the order in which they are written.
@@ -78,11 +80,23 @@ pub(in crate::policy::document) fn request_entries(
     if let Some(candidate) = &limit.candidate {
         one("candidate", mapping(terms.written(candidate)));
     }
+    if let Some(penalty) = &limit.penalty {
+        one("penalty", penalty_text(penalty));
+    }
     if limit.headers != HeaderSet::default() {
         one("headers", headers_text(limit.headers));
     }
     if limit.on_failure != OnFailure::default() {
         one("on_failure", word_for(&limit.on_failure, &ON_FAILURE).unwrap_or_default().to_owned());
+    }
+    if let Some(Idempotency { window }) = limit.idempotency {
+        one("idempotency", mapping([("window", format_duration(window))]));
+    }
+    if let Some(share) = limit.degrade {
+        one("degrade", mapping([("at", format!("{share}%"))]));
+    }
+    if let Some(delay) = limit.delay {
+        one("delay", format_duration(delay));
     }
     if !limit.overrides.is_empty() {
         let overrides = limit.overrides.iter().map(|one| override_text(one, limit));

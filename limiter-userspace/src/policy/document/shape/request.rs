@@ -2,7 +2,7 @@
 
 use super::{
     AMOUNT, COST, DURATION, Kind,
-    Kind::{ByText, Flag, List, Map, Name, OneOrMore, Open, Text, TextOrMap, Word},
+    Kind::{ByText, Flag, List, Map, Name, OneOrMore, Open, Text, TextOrMap, Whole, Word},
     LENGTHS, PREFIX, RATE, Shape, WHOM, key, needed,
 };
 use crate::policy::document::names;
@@ -27,6 +27,11 @@ pub(in crate::policy::document) static ATTRIBUTE: Shape = Shape {
             "path",
             ByText(&Text(&["login"])),
             "Paths, or beginnings of them with a `*`, each with the value that it stands for; the first that fits counts.",
+        ),
+        key(
+            "descriptor",
+            Flag,
+            "`true`: an entry of Envoy's descriptors with the name of the attribute, and nothing of a request of HTTP.",
         ),
         key("digest", Flag, "`true`: a secret; only a keyed digest of it is kept and shown."),
     ],
@@ -69,6 +74,7 @@ pub(in crate::policy::document) static LIMIT: Shape = Shape {
         key("layers", List(&Map(&LAYER)), "Several rates, all of which must admit."),
         key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
+        key("penalty", Map(&PENALTY), "What becomes of peers whose requests stay over the limit."),
         key(
             "headers",
             OneOrMore(&Word(names::headers)),
@@ -80,11 +86,49 @@ pub(in crate::policy::document) static LIMIT: Shape = Shape {
             "What becomes of requests while the bridge does not answer: `open` (the default) passes them, `closed` refuses.",
         ),
         key(
+            "idempotency",
+            Map(&IDEMPOTENCY),
+            "Charges requests with the same header `Idempotency-Key` once.",
+        ),
+        key(
+            "degrade",
+            Map(&DEGRADE),
+            "Tells the service to do less for requests that pass while little is left.",
+        ),
+        key(
+            "delay",
+            DURATION,
+            "leaky_bucket: holds requests back until their turn in the queue, for so long at most.",
+        ),
+        key(
             "overrides",
             List(&Open(&OVERRIDE, &PATTERN)),
             "What it admits to some instead; the first that fits counts.",
         ),
     ],
+};
+
+/// `penalty` of a limit on requests.
+pub(in crate::policy::document) static PENALTY: Shape = Shape {
+    what: "`penalty` on requests",
+    keys: &[
+        needed("after", DURATION, "How long over the limit until the kernel blocks a peer."),
+        needed("block", DURATION, "How long it is blocked the first time."),
+        key("backoff", Whole(1, 10), "How many times as long each next time; 2 by default."),
+        key("max", DURATION, "The longest block; 1h by default."),
+    ],
+};
+
+/// `idempotency` of a limit on requests.
+pub(in crate::policy::document) static IDEMPOTENCY: Shape = Shape {
+    what: "`idempotency`",
+    keys: &[needed("window", DURATION, "How long a request is known; 1s to 24h.")],
+};
+
+/// `degrade` of a limit on requests.
+pub(in crate::policy::document) static DEGRADE: Shape = Shape {
+    what: "`degrade`",
+    keys: &[needed("at", Text(&["20%"]), "The share of the quota that is left; 1% to 99%.")],
 };
 
 /// `match` of a limit on requests.

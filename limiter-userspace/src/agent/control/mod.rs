@@ -1,0 +1,147 @@
+//! The control socket of an agent: other processes push blocks of single sources, and ask about sources.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /v1/penalties` | what became of each [block that is asked for](request) |
+//! | `DELETE /v1/penalties/ADDRESS` | whether a pushed block of the source was ended |
+//! | `GET /v1/penalties` | what `limiter penalty list -j` prints |
+//! | `GET /v1/source/ADDRESS` | what `limiter get ADDRESS -j` prints; 404 for a source without state |
+//!
+//! Whom a pushed block may be of is said in [`rules`].
+
+mod counts;
+mod http;
+mod instance;
+mod request;
+mod rules;
+
+use std::{
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use limiter_common::algorithm::rate::Rate;
+use rustix::process::getuid;
+
+pub(super) use self::http::serve;
+use self::{
+    counts::Counts,
+    instance::Opened,
+    request::Asked,
+    rules::{Outcome, Rules},
+};
+use super::{event::Event, sources::Budget};
+use crate::{
+    bridge::{listener::Bound, users::Users},
+    datapath::bpffs::Pins,
+    error::Result,
+    metrics::Family,
+};
+
+/// Users that are trusted unless others are named, as far as this machine has them.
+const USUAL: [&str; 2] = ["root", "limiter-bridge"];
+/// The most events that wait to be told.
+const WAITING: usize = 1024;
+
+/// How an agent is asked by other processes.
+#[derive(Debug)]
+pub struct Options {
+    /// The Unix socket.
+    pub bound: Bound,
+    /// Users whose processes may ask; root and the bridge's without any.
+    pub trusted: Vec<String>,
+    /// How many blocks may be pushed in the long run; any number without it.
+    pub rate: Option<Rate>,
+}
+
+/// What requests are answered by. Both locks are held for one request.
+#[derive(Debug)]
+pub(super) struct Control {
+    users: Users,
+    counts: Counts,
+    opened: Mutex<Opened>,
+    rules: Mutex<Rules>,
+    told: Mutex<Told>,
+}
+
+/// Events until they are told.
+#[derive(Debug, Default)]
+struct Told {
+    events: Vec<Event>,
+    left_out: u64,
+    /// How many are told; none without it.
+    budget: Option<Budget>,
+}
+
+impl Control {
+    /// Answers for the instance that is pinned there, and has so many events told.
+    ///
+    /// # Errors
+    /// That there is no such user.
+    pub(super) fn new(
+        trusted: &[String],
+        rate: Option<Rate>,
+        pins: Pins,
+        events: Option<Rate>,
+    ) -> Result<Self> {
+        let users = Users::named_or(trusted, &USUAL, getuid().as_raw())?;
+        let told = Told { budget: events.and_then(Budget::new), ..Told::default() };
+        Ok(Self {
+            users,
+            counts: Counts::default(),
+            opened: Mutex::new(Opened::new(pins)),
+            rules: Mutex::new(Rules::new(rate)),
+            told: Mutex::new(told),
+        })
+    }
+
+    /// Events that are to be told, and how many were left out, since that was asked last.
+    pub(super) fn take_events(&self) -> (Vec<Event>, u64) {
+        let mut told = lock(&self.told);
+        (mem::take(&mut told.events), mem::take(&mut told.left_out))
+    }
+
+    /// What it did, for monitoring systems.
+    pub(super) fn families(&self) -> [Family; 1] {
+        self.counts.families()
+    }
+
+    /// Does what a process of a user asks for.
+    fn push(&self, user: u32, asked: &[Asked]) -> Result<Vec<Outcome>> {
+        let (mut opened, mut rules) = (lock(&self.opened), lock(&self.rules));
+        let mut outcomes = Vec::with_capacity(asked.len());
+        for asked in asked {
+            let outcome = rules.push(opened.pusher()?, user, asked)?;
+            self.counts.add(outcome.result);
+            if outcome.is_new() {
+                self.tell(&outcome, asked, user);
+            }
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn tell(&self, outcome: &Outcome, asked: &Asked, user: u32) {
+        let mut told = lock(&self.told);
+        let is_told = told.events.len() < WAITING
+            && told.budget.as_mut().is_some_and(|budget| budget.spend(crate::query::now()));
+        if !is_told {
+            // Without a budget, none was to be told.
+            told.left_out += u64::from(told.budget.is_some());
+            return;
+        }
+        told.events.push(Event::Pushed {
+            source: crate::query::source::source_name(outcome.source),
+            length: Duration::from_secs(outcome.seconds),
+            limit: asked.limit.clone(),
+            reason: asked.reason.clone(),
+            user,
+        });
+    }
+}
+
+fn lock<T>(locked: &Mutex<T>) -> MutexGuard<'_, T> {
+    // They are whole, whoever panicked.
+    locked.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,178 @@
+//! The blocks that a process asks for, as JSON.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
+
+use crate::policy::units::{parse_time, quoted};
+
+/// The most blocks that are asked for at once.
+pub(super) const MOST: usize = 1_000;
+/// The longest block that may be asked for.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// The most bytes of a reason, and of the name of a limit.
+const REASON: usize = 64;
+
+/// A block that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    /// An address of the source.
+    #[serde(deserialize_with = "address")]
+    pub(super) subject: IpAddr,
+    /// For how long: a text such as `60s`, or seconds.
+    #[serde(rename = "for", deserialize_with = "time")]
+    pub(super) time: Duration,
+    /// Why, for the event alone.
+    #[serde(default, deserialize_with = "text")]
+    pub(super) reason: Option<String>,
+    /// The limit for which, for the event alone.
+    #[serde(default, deserialize_with = "text")]
+    pub(super) limit: Option<String>,
+    /// The connection that proves that the source was not forged.
+    #[serde(default)]
+    pub(super) proof: Option<Proof>,
+}
+
+/// A TCP connection of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Proof {
+    /// The end of the source.
+    #[serde(deserialize_with = "end")]
+    pub(super) remote: SocketAddr,
+    /// The end of this host.
+    #[serde(deserialize_with = "end")]
+    pub(super) local: SocketAddr,
+}
+
+/// The body of a request: one block, or an array of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Body {
+    pub(super) asked: Vec<Asked>,
+    /// Whether it is an array, as the answer is.
+    pub(super) is_array: bool,
+}
+
+impl Body {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|error| format!("the body is no JSON: {error}"))?;
+        let is_array = value.is_array();
+        let all = match value {
+            Value::Array(all) => all,
+            one => vec![one],
+        };
+        if all.len() > MOST {
+            return Err(format!("the body asks for {} blocks; {MOST} are the most", all.len()));
+        }
+        let asked = (1..).zip(all).map(|(number, one)| {
+            Asked::deserialize(one).map_err(|error| match is_array {
+                true => format!("block {number} of the body: {error}"),
+                false => format!("the body: {error}"),
+            })
+        });
+        Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_array })
+    }
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
+    Ok(IpAddr::deserialize(deserializer)?.to_canonical())
+}
+
+fn end<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let end = SocketAddr::deserialize(deserializer)?;
+    Ok(SocketAddr::new(end.ip().to_canonical(), end.port()))
+}
+
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let time = match Value::deserialize(deserializer)? {
+        Value::String(text) => parse_time(&text).map_err(D::Error::custom)?,
+        Value::Number(number) => {
+            let seconds = number.as_f64().unwrap_or_default();
+            Duration::try_from_secs_f64(seconds).map_err(D::Error::custom)?
+        }
+        _ => {
+            return Err(D::Error::custom(
+                "`for` is a text such as \"60s\", or a number of seconds",
+            ));
+        }
+    };
+    if time.is_zero() || time > LONGEST {
+        return Err(D::Error::custom("`for` is more than 0 s and at most 24h"));
+    }
+    Ok(time)
+}
+
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    if let Some(text) = &text {
+        if text.len() > REASON {
+            return Err(D::Error::custom(format!("a text has more than {REASON} bytes")));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(D::Error::custom(format!("{} has control characters", quoted(text))));
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_block_or_an_array_of_them_is_asked_for() {
+        let one = r#"{"subject": "192.0.2.9", "for": "1m30s", "reason": "login", "limit": "web",
+            "proof": {"remote": "[::ffff:192.0.2.9]:51812", "local": "198.51.100.1:443"}}"#;
+        let body = Body::read(one.as_bytes()).unwrap();
+        assert!(!body.is_array);
+        let asked = &body.asked[0];
+        assert_eq!(
+            (asked.subject, asked.time),
+            ("192.0.2.9".parse().unwrap(), Duration::from_secs(90))
+        );
+        assert_eq!(asked.proof.unwrap().remote, "192.0.2.9:51812".parse().unwrap());
+        let short = r#"{"subject": "::ffff:192.0.2.9", "for": 0.5}"#;
+        let body = Body::read(format!("[{one}, {short}]").as_bytes()).unwrap();
+        assert!(body.is_array);
+        let Asked { subject, time, reason, limit, proof } = body.asked[1].clone();
+        assert_eq!((subject, time), (asked.subject, Duration::from_millis(500)));
+        assert_eq!((reason, limit, proof), (None, None, None));
+        assert_eq!(Body::read(b"[]").unwrap().asked, []);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let long = "x".repeat(REASON + 1);
+        let many = format!("[{}]", vec!["1"; MOST + 1].join(","));
+        for (body, why) in [
+            ("", "no JSON"),
+            ("{}", "subject"),
+            (r#"{"subject": "192.0.2.0/24", "for": 1}"#, "IP address"),
+            (r#"{"subject": "192.0.2.9"}"#, "for"),
+            (r#"{"subject": "192.0.2.9", "for": 0}"#, "at most 24h"),
+            (r#"{"subject": "192.0.2.9", "for": -1}"#, "negative"),
+            (r#"{"subject": "192.0.2.9", "for": 1e300}"#, ""),
+            (r#"{"subject": "192.0.2.9", "for": "25h"}"#, "at most 24h"),
+            (r#"{"subject": "192.0.2.9", "for": true}"#, "number of seconds"),
+            (r#"{"subject": "192.0.2.9", "for": 1, "more": 1}"#, "more"),
+            (r#"[{"subject": "192.0.2.9", "for": 1}, 7]"#, "block 2 of the body"),
+            (r#"{"subject": "192.0.2.9", "for": 1, "proof": {"remote": "192.0.2.9:1"}}"#, "local"),
+            (&format!(r#"{{"subject": "192.0.2.9", "for": 1, "reason": "{long}"}}"#), "64 bytes"),
+            (r#"{"subject": "192.0.2.9", "for": 1, "reason": "a\nb"}"#, "control"),
+            (&many, "1000 are the most"),
+        ] {
+            let error = Body::read(body.as_bytes()).unwrap_err();
+            assert!(error.contains(why), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Whom a block that a process pushes may be of: nobody whose address another one could have forged.
+//!
+//! All of this holds:
+//!
+//! * A connection of the source to this host proves it: the kernel has a socket of exactly these two ends, whose handshake is
+//!   completed. Root may push without a proof.
+//! * What the source sends comes in here, past this program: it sent something on that connection in the last
+//!   [minute](SILENT), and the source table knows it. Behind a CDN, packets are of that instead.
+//! * The source is not this host, none of its gateways, and no address that many hosts have. `allow` does not have it.
+//! * There were not too many pushes just now, and pushed blocks have less than a [tenth](SHARE) of the table of offences.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use limiter_common::{
+    algorithm::rate::{Rate, SECOND},
+    base::address::Address,
+};
+
+use super::request::{Asked, Proof};
+use crate::{
+    agent::sources::Budget,
+    datapath::{
+        diag, host,
+        maps::Maps,
+        pushes::{Pushed, Pusher},
+    },
+    error::{Error, Result},
+    policy::guard::Host,
+    query,
+};
+
+/// For how long the source may have sent nothing.
+const SILENT: Duration = Duration::from_secs(60);
+/// Pushed blocks have at most one of so many records.
+const SHARE: u64 = 10;
+/// How long what is known of this host's addresses, and of the records in use, is good.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PushResult {
+    /// The source is blocked.
+    Blocked,
+    /// A block that was pushed before lasts longer.
+    Shorter,
+    /// No connection proves it.
+    Unproven,
+    /// The source sends nothing to this host.
+    NotAPeer,
+    /// The list `allow` has it.
+    Allowed,
+    /// It is an address of this host.
+    Own,
+    /// It is a gateway of this host.
+    Gateway,
+    /// There were too many pushes.
+    TooMany,
+    /// Its set in the table of offences has no room.
+    Full,
+}
+
+impl PushResult {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Blocked,
+        Self::Shorter,
+        Self::Unproven,
+        Self::NotAPeer,
+        Self::Allowed,
+        Self::Own,
+        Self::Gateway,
+        Self::TooMany,
+        Self::Full,
+    ];
+
+    /// Its name in answers and metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Shorter => "shorter",
+            Self::Unproven => "unproven",
+            Self::NotAPeer => "not_a_peer",
+            Self::Allowed => "allowed",
+            Self::Own => "own",
+            Self::Gateway => "gateway",
+            Self::TooMany => "too_many",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What became of a push, and for how long the source is blocked, in seconds, rounded up; 0 if it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) source: IpNet,
+    pub(super) result: PushResult,
+    pub(super) seconds: u64,
+}
+
+impl Outcome {
+    /// Whether the source is blocked by this push.
+    pub(super) fn is_new(&self) -> bool {
+        self.result == PushResult::Blocked
+    }
+}
+
+/// What the rules go by.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// How many are pushed; any number without it.
+    budget: Option<Budget>,
+    host: Option<(Instant, Host)>,
+    /// Records of pushed blocks, and those that pushed blocks may have.
+    records: Option<(Instant, u64, u64)>,
+}
+
+impl Rules {
+    pub(super) fn new(rate: Option<Rate>) -> Self {
+        Self {
+            budget: rate.and_then(|rate| Budget::with_burst(rate, 1)),
+            host: None,
+            records: None,
+        }
+    }
+
+    /// Blocks the source that a process of a user asks for, unless a rule is against it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn push(
+        &mut self,
+        pusher: &mut Pusher,
+        user: u32,
+        asked: &Asked,
+    ) -> Result<Outcome> {
+        let source = pusher.source_of(asked.subject)?;
+        let outcome = |result, seconds| Outcome { source, result, seconds };
+        if let Some(result) = self.refuses(pusher.maps(), source, user, asked)? {
+            return Ok(outcome(result, 0));
+        }
+        let (now, length) = (query::now(), nanoseconds(asked.time));
+        let pushed = pusher.push(asked.subject, now.saturating_add(length))?;
+        Ok(match pushed {
+            Pushed::Blocked => {
+                if let Some((_, used, _)) = &mut self.records {
+                    *used += 1;
+                }
+                outcome(PushResult::Blocked, length.div_ceil(SECOND))
+            }
+            Pushed::Longer(until) => {
+                outcome(PushResult::Shorter, until.saturating_sub(now).div_ceil(SECOND))
+            }
+            Pushed::Allowed => outcome(PushResult::Allowed, 0),
+            Pushed::Full => outcome(PushResult::Full, 0),
+        })
+    }
+
+    /// The rule that a push is against. That of the list `allow` is asked with the push.
+    fn refuses(
+        &mut self,
+        maps: &Maps,
+        source: IpNet,
+        user: u32,
+        asked: &Asked,
+    ) -> Result<Option<PushResult>> {
+        let host = self.host()?;
+        if asked.subject.is_loopback() || host.addresses.iter().any(|own| source.contains(own)) {
+            return Ok(Some(PushResult::Own));
+        }
+        if host.gateways.iter().any(|gateway| source.contains(gateway)) {
+            return Ok(Some(PushResult::Gateway));
+        }
+        if !is_of_one_host(asked.subject) {
+            return Ok(Some(PushResult::NotAPeer));
+        }
+        match asked.proof {
+            None if user == 0 => {}
+            None => return Ok(Some(PushResult::Unproven)),
+            Some(proof) => {
+                if let Some(result) = unproven(source, proof)? {
+                    return Ok(Some(result));
+                }
+                let key = Address::from(source.addr());
+                if maps.source(&key)?.is_none() && maps.newcomer(&key)?.is_none() {
+                    return Ok(Some(PushResult::NotAPeer));
+                }
+            }
+        }
+        let now = query::now();
+        let (_, used, most) = self.records(maps)?;
+        let is_within = used < most && self.budget.as_mut().is_none_or(|budget| budget.spend(now));
+        Ok((!is_within).then_some(PushResult::TooMany))
+    }
+
+    /// The addresses and gateways of this host.
+    fn host(&mut self) -> Result<&Host> {
+        self.host.take_if(|(read, _)| read.elapsed() >= FRESH);
+        match &mut self.host {
+            Some((_, host)) => Ok(host),
+            none => Ok(&none.insert((Instant::now(), host::read()?)).1),
+        }
+    }
+
+    fn records(&mut self, maps: &Maps) -> Result<(Instant, u64, u64)> {
+        match self.records {
+            Some(known) if known.0.elapsed() < FRESH => Ok(known),
+            _ => {
+                let (used, all) = (maps.pushed(query::now())?, maps.offence_records()?);
+                Ok(*self.records.insert((Instant::now(), used, all / SHARE)))
+            }
+        }
+    }
+}
+
+/// Why a connection does not prove a push; `None` if it does.
+fn unproven(source: IpNet, proof: Proof) -> Result<Option<PushResult>> {
+    if !source.contains(&proof.remote.ip()) {
+        return Ok(Some(PushResult::Unproven));
+    }
+    let found = diag::socket(proof.local, proof.remote)
+        .map_err(|error| Error::system("look up a connection", error))?;
+    Ok(match found.filter(diag::Socket::is_connected) {
+        None => Some(PushResult::Unproven),
+        Some(socket) if socket.silent.is_some_and(|time| time > SILENT) => {
+            Some(PushResult::NotAPeer)
+        }
+        Some(_) => None,
+    })
+}
+
+/// Whether an address is one that a single host can have.
+const fn is_of_one_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
+        }
+        IpAddr::V6(address) => !(address.is_unspecified() || address.is_multicast()),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

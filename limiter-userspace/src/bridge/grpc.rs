@@ -1,0 +1,215 @@
+//! The answers to proxies by gRPC: `envoy.service.ratelimit.v3.RateLimitService`, and `grpc.health.v1.Health`.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    HeaderMap, Request, Response, body::Incoming, server::conn::http2, service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{select, time::timeout};
+use tonic::{
+    Code, Status,
+    body::Body,
+    server::{Grpc, UnaryService},
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    answer::Verdict,
+    http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random},
+    listener::Peer,
+    ratelimit::{
+        self,
+        messages::{HealthCheckRequest, HealthCheckResponse, RateLimitRequest, RateLimitResponse},
+    },
+};
+use crate::query;
+
+/// The methods.
+const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+/// The services whose health is told; the empty name is that of the whole bridge.
+const SERVICES: [&str; 3] = ["", "limiter.bridge", "envoy.service.ratelimit.v3.RateLimitService"];
+/// `SERVING`.
+const SERVING: i32 = 1;
+
+/// The most bytes of a message.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// The most calls of a connection at a time.
+const STREAMS: u32 = 256;
+/// How much of what a connection sends may wait to be read, in bytes.
+const WINDOW: u32 = 1 << 20;
+/// A connection that says nothing is asked whether it is there, and has as long to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// Answers the calls of a connection.
+pub(super) async fn converse(connection: Accepted) {
+    let service = Arc::clone(connection.service());
+    let (peer, mut end) = (connection.peer, connection.end.clone());
+    let answer = service_fn(|request: Request<Incoming>| {
+        let call = Call { service: Arc::clone(&service), peer };
+        async { Ok::<_, Infallible>(call.answer(request).await) }
+    });
+    let (stream, _place) = connection.into_parts();
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_BYTES as u32)
+        .initial_stream_window_size(MESSAGE_BYTES as u32)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(MESSAGE_BYTES)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = pin!(connection);
+    // Whoever asks learns by itself that the connection broke.
+    select! {
+        _ = &mut connection => return,
+        _ = end.wait_for(|end| *end) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _: hyper::Result<()> = connection.await;
+}
+
+/// A call of a method.
+struct Call {
+    service: Arc<Service>,
+    peer: Peer,
+}
+
+impl Call {
+    /// The answer to a call. One whose message is late is not decided about.
+    async fn answer(self, request: Request<Incoming>) -> Response<Body> {
+        let service = Arc::clone(&self.service);
+        let (is_rate_limit, is_health) =
+            (request.uri().path() == RATE_LIMIT, request.uri().path() == HEALTH);
+        let patience = deadline(request.headers()).map_or(PATIENCE, |told| told.min(PATIENCE));
+        let answer = async {
+            if is_rate_limit {
+                let mut grpc =
+                    Grpc::new(ProstCodec::<RateLimitResponse, RateLimitRequest>::default())
+                        .max_decoding_message_size(MESSAGE_BYTES);
+                grpc.unary(self, request).await
+            } else if is_health {
+                let mut grpc =
+                    Grpc::new(ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default())
+                        .max_decoding_message_size(MESSAGE_BYTES);
+                grpc.unary(self, request).await
+            } else {
+                let methods = format!("there are {RATE_LIMIT} and {HEALTH}");
+                Status::unimplemented(methods).into_http()
+            }
+        };
+        let late = |_| Status::deadline_exceeded("the message came late").into_http();
+        let response = timeout(patience, answer).await.unwrap_or_else(late);
+        let endpoint = match (is_rate_limit, is_health) {
+            (true, _) => Timed::RateLimit.name(),
+            (_, true) => "health",
+            _ => "other",
+        };
+        service.tallies.answered(endpoint, status(&response));
+        response
+    }
+}
+
+/// The verdict of an answer.
+#[derive(Clone, Copy)]
+struct Decided(Verdict);
+
+/// The status of HTTP that says the same as an answer.
+fn status(response: &Response<Body>) -> u16 {
+    match response.extensions().get::<Decided>() {
+        Some(Decided(Verdict::Limited)) => return 429,
+        Some(Decided(Verdict::Denied)) => return 403,
+        Some(Decided(Verdict::Pass)) | None => {}
+    }
+    match Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code()) {
+        Code::Ok => 200,
+        Code::PermissionDenied => 403,
+        Code::NotFound | Code::Unimplemented => 404,
+        Code::DeadlineExceeded => 408,
+        _ => 400,
+    }
+}
+
+/// How long a client waits, as its header `grpc-timeout` says: up to 8 digits and a unit.
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+type Answered<M> = Ready<Result<tonic::Response<M>, Status>>;
+
+impl UnaryService<RateLimitRequest> for Call {
+    type Response = RateLimitResponse;
+    type Future = Answered<RateLimitResponse>;
+
+    fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
+        let begin = Instant::now();
+        let service = &*self.service;
+        let answer = || {
+            let untrusted = |fault| Status::permission_denied(format!("{fault}"));
+            service.check(self.peer).map_err(untrusted)?;
+            let answered = ratelimit::answer(request.get_ref(), random(), |items| {
+                service.in_force.decide_all(items, query::now())
+            });
+            let (response, verdict) =
+                answered.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+            let mut response = tonic::Response::new(response);
+            response.extensions_mut().insert(Decided(verdict));
+            Ok(response)
+        };
+        let answer = answer();
+        service.tallies.took(Timed::RateLimit, begin.elapsed());
+        ready(answer)
+    }
+}
+
+impl UnaryService<HealthCheckRequest> for Call {
+    type Response = HealthCheckResponse;
+    type Future = Answered<HealthCheckResponse>;
+
+    fn call(&mut self, request: tonic::Request<HealthCheckRequest>) -> Self::Future {
+        // It has no state without a policy in force.
+        ready(match SERVICES.contains(&&*request.get_ref().service) {
+            true => Ok(tonic::Response::new(HealthCheckResponse { status: SERVING })),
+            false => Err(Status::not_found("there is limiter.bridge, and the empty name")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_has_a_unit() {
+        let told = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            deadline(&headers)
+        };
+        assert_eq!(told("50m"), Some(Duration::from_millis(50)));
+        assert_eq!(told("99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        for text in ["", "m", "50", "123456789m", "-1S", "+1S1", "1.5S", "1\u{e9}"] {
+            assert_eq!(told(text), None, "{text}");
+        }
+        assert_eq!(deadline(&HeaderMap::new()), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! Decisions about requests that proxies ask about.
+
+use std::{sync::Arc, time::Instant};
+
+use hyper::{HeaderMap, Request, body::Incoming, header::HeaderName};
+
+use super::{
+    Fault, Service, Timed,
+    asked::Asked,
+    held::Held,
+    parameters::{Parameters, check},
+    random,
+    reply::{Reply, SOURCE},
+    source,
+};
+use crate::{
+    bridge::{
+        answer::{Answer, Verdict},
+        kernel::{Over, is_of_requests},
+        listener::Peer,
+        push::Connection,
+    },
+    policy::{Policy, model::RequestLimit},
+    query,
+};
+
+/// The connection of the request, as the proxy tells of it: address and port of the peer, and of the proxy.
+const PEER: HeaderName = HeaderName::from_static("x-limiter-peer");
+
+/// A request that a proxy asks about.
+pub(in crate::bridge) struct Question<'h> {
+    pub(in crate::bridge) asked: Asked<'h>,
+    /// The connection that it came by, if the proxy may name one.
+    pub(in crate::bridge) connection: Option<Connection>,
+    /// How many times what it costs by the policy.
+    pub(in crate::bridge) cost: u64,
+    /// Whether it is only asked about, and not charged.
+    pub(in crate::bridge) peek: bool,
+}
+
+/// What becomes of a request.
+pub(in crate::bridge) enum Decision {
+    /// What the limits on requests make of it, by the policy that they are of; and a limit on packets that has nothing left for
+    /// its source.
+    Answered(Answer, Arc<Policy>, Option<Over>),
+    /// A limit on packets that has nothing left for its source refuses it. Nothing was charged.
+    Refused(Over),
+}
+
+/// An answer, and for how many nanoseconds it is to be held back.
+type InTurn<'s> = (Reply, Option<(Held<'s>, u64)>);
+
+impl Service {
+    /// The answer to a proxy that asks about a request.
+    pub(super) async fn auth(&self, request: &Request<Incoming>, peer: Peer) -> Reply {
+        let begin = Instant::now();
+        let decided = self.decide_auth(request, peer).await;
+        self.tallies.took(Timed::Auth, begin.elapsed());
+        in_turn(decided).await
+    }
+
+    /// The answer to Envoy, which asks about a request to `target` by `ext_authz`.
+    pub(super) async fn ext_authz(
+        &self,
+        request: &Request<Incoming>,
+        target: &str,
+        peer: Peer,
+    ) -> Reply {
+        let begin = Instant::now();
+        let decided = self.decide_ext_authz(request, target, peer).await;
+        self.tallies.took(Timed::ExtAuthz, begin.elapsed());
+        in_turn(decided).await
+    }
+
+    async fn decide_auth(
+        &self,
+        request: &Request<Incoming>,
+        peer: Peer,
+    ) -> Result<InTurn<'_>, Fault> {
+        self.check(peer)?;
+        let Parameters { deny, cost, peek, limits } = Parameters::read(request.uri().query())?;
+        if !limits.is_empty() {
+            check(&limits, &self.in_force.policy())?;
+        }
+        let asked = Asked::read(request.headers(), limits)?;
+        let connection = connection(request.headers(), peer);
+        self.decide_in_turn(Question { asked, connection, cost, peek }, [204, deny]).await
+    }
+
+    async fn decide_ext_authz(
+        &self,
+        request: &Request<Incoming>,
+        target: &str,
+        peer: Peer,
+    ) -> Result<InTurn<'_>, Fault> {
+        self.check(peer)?;
+        let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
+        let question = Question { asked, connection: None, cost: 1, peek: false };
+        // It takes 200 alone for one that passes.
+        self.decide_in_turn(question, [200, 429]).await
+    }
+
+    /// Decides about a request, whose answer may be held back. The statuses are those of one that passes, and of one that a
+    /// limit refuses.
+    async fn decide_in_turn(
+        &self,
+        mut question: Question<'_>,
+        statuses: [u16; 2],
+    ) -> Result<InTurn<'_>, Fault> {
+        let delays = self.in_force.policy().on_requests.iter().any(RequestLimit::delays);
+        let held = delays.then(|| Held::take(&self.held)).flatten();
+        question.asked = question.asked.waiting(held.is_some());
+        let (answer, policy, over) = match self.decide(&question).await? {
+            Decision::Answered(answer, policy, over) => (answer, policy, over),
+            Decision::Refused(over) => {
+                return Ok((source::refused(&over, statuses[1], random()), None));
+            }
+        };
+        let mut reply = Reply::answer(&answer, &policy, statuses);
+        if let Some(over) = over {
+            reply.insert(SOURCE, &over.to_string());
+        }
+        let is_held = answer.hold > 0 && answer.verdict == Verdict::Pass && !question.peek;
+        Ok((reply, held.filter(|_| is_held).map(|held| (held, answer.hold))))
+    }
+
+    /// Decides about a request. A peer that goes on over a limit is handed to the agent, which blocks it.
+    ///
+    /// # Errors
+    /// [`Fault`] for a request that the policy in force cannot be held to.
+    pub(in crate::bridge) async fn decide(
+        &self,
+        question: &Question<'_>,
+    ) -> Result<Decision, Fault> {
+        let Question { asked, connection, cost, peek } = question;
+        let policy = self.in_force.policy();
+        asked.check(&policy)?;
+        let over = match policy.limits.iter().any(is_of_requests) {
+            true => self.kernel.over(&policy, asked.source()).await,
+            false => None,
+        };
+        let over = match over {
+            Some((over, true)) => return Ok(Decision::Refused(over)),
+            over => over.map(|(over, _)| over),
+        };
+        let now = query::now();
+        let (answer, policy) = self.in_force.decide(&asked.request(), *cost, *peek, now);
+        let refused_by = answer.refused_by.and_then(|limit| policy.on_requests.get(limit));
+        if let Some(limit) = refused_by.filter(|limit| limit.penalty.is_some() && !peek)
+            && let Some(connection) = *connection
+        {
+            let is_limited = answer.verdict == Verdict::Limited;
+            let wait = if is_limited { answer.wait() } else { u64::MAX };
+            let pushed = self.pusher.refused(&policy, limit, asked.source(), connection, wait, now);
+            if let Some(pushed) = pushed {
+                pushed.settle().await;
+            }
+        }
+        Ok(Decision::Answered(answer, policy, over))
+    }
+}
+
+/// An answer, in its turn.
+async fn in_turn(decided: Result<InTurn<'_>, Fault>) -> Reply {
+    match decided {
+        Ok((reply, held)) => {
+            if let Some((held, time)) = held {
+                held.wait(time).await;
+            }
+            reply
+        }
+        Err(fault) => Reply::fault(&fault),
+    }
+}
+
+/// The connection of a request, as far as the proxy tells of it. Who asks by a loopback address may be anybody, and so names
+/// none. A client that sends the header too, past a proxy that does not replace it, names none either.
+fn connection(headers: &HeaderMap, peer: Peer) -> Option<Connection> {
+    let Peer::User(_) = peer else { return None };
+    let mut told = headers.get_all(PEER).iter();
+    let first = told.next()?.to_str().ok()?;
+    told.next().is_none().then(|| Connection::parse(first))?
+}

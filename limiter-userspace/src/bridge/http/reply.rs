@@ -1,0 +1,130 @@
+//! Answers before they are sent.
+
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Method, Response, StatusCode,
+    body::Bytes,
+    header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
+};
+use serde_json::{Value, json};
+
+use super::{fault::Fault, random};
+use crate::{
+    bridge::{
+        answer::{Answer, Verdict},
+        fields::{degraded, fields, problem},
+        openapi::{ROUTES, route},
+    },
+    policy::Policy,
+};
+
+/// What tells a proxy that does not take 429 of it: the status that its client is to get.
+pub(super) const STATUS: HeaderName = HeaderName::from_static("x-limiter-status");
+/// The limit that refuses a request.
+pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-limiter-limit");
+/// The limits that have the service do less for a request that passes.
+const DEGRADE: HeaderName = HeaderName::from_static("x-limiter-degrade");
+/// What the kernel's limits have for the source of a request.
+pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-limiter-source");
+
+/// An answer before it is sent.
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Reply {
+    pub(super) fn new(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Self { status, headers, body: Bytes::new() }
+    }
+
+    /// The answer about a request. The statuses are those of one that passes, and of one that a limit refuses.
+    pub(super) fn answer(answer: &Answer, policy: &Policy, [pass, deny]: [u16; 2]) -> Self {
+        let told = answer.verdict.refusal();
+        let status = match answer.verdict {
+            Verdict::Limited => deny,
+            Verdict::Pass | Verdict::Denied => told.unwrap_or(pass),
+        };
+        let mut reply = Self::new(status);
+        if let Some(problem) = problem(policy, answer) {
+            reply.json("application/problem+json", &problem);
+        }
+        for (name, value) in fields(policy, answer, random()) {
+            reply.insert(HeaderName::from_static(name), &value);
+        }
+        if let Some(told) = told {
+            reply.headers.insert(STATUS, HeaderValue::from(told));
+        }
+        if let Some(limit) = answer.limited_by(policy) {
+            reply.insert(LIMIT, limit);
+        }
+        if let Some(limits) = degraded(policy, answer) {
+            reply.insert(DEGRADE, &limits);
+        }
+        reply
+    }
+
+    pub(super) fn text(text: String) -> Self {
+        let mut reply = Self::new(200);
+        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+        reply.headers.insert(CONTENT_TYPE, kind);
+        reply.body = text.into();
+        reply
+    }
+
+    /// A problem of the request to the bridge itself.
+    pub(super) fn problem(status: u16, detail: &str) -> Self {
+        let mut reply = Self::new(status);
+        let title = reply.status.canonical_reason().unwrap_or_default();
+        let problem =
+            json!({ "type": "about:blank", "title": title, "status": status, "detail": detail });
+        reply.json("application/problem+json", &problem);
+        reply
+    }
+
+    /// The answer to a request to a path that there is not, or of a method that it has not.
+    pub(super) fn of_no_route(path: &str, method: &Method) -> Option<Self> {
+        let Some(route) = route(path) else { return Some(Self::unknown()) };
+        if route.takes(method.as_str()) {
+            return None;
+        }
+        let methods = route.methods.join(", ");
+        let mut reply = Self::problem(405, &format!("give {methods}"));
+        reply.insert(ALLOW, &methods);
+        Some(reply)
+    }
+
+    pub(super) fn unknown() -> Self {
+        let paths = ROUTES.map(|route| route.path).join(", ");
+        Self::problem(404, &format!("there are {paths}"))
+    }
+
+    pub(super) fn fault(fault: &Fault) -> Self {
+        Self::problem(fault.status(), &fault.to_string())
+    }
+
+    pub(super) fn json(&mut self, kind: &'static str, value: &Value) {
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        self.body = format!("{value}\n").into();
+    }
+
+    /// Adds a header; one that no header can have as its value is left out.
+    pub(super) fn insert(&mut self, name: HeaderName, value: &str) {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.insert(name, value);
+        }
+    }
+}
+
+impl From<Reply> for Response<Full<Bytes>> {
+    fn from(reply: Reply) -> Self {
+        let mut response = Self::new(Full::new(reply.body));
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.headers;
+        response
+    }
+}

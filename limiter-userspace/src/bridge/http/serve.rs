@@ -1,0 +1,99 @@
+//! Accepting connections, and how many there may be.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{io::AsyncWriteExt as _, select, sync::watch, time::sleep};
+
+use super::Service;
+use crate::bridge::listener::{Listener, Peer, Stream};
+
+/// The most connections of those who may ask. One more is answered 503 at once.
+const CONNECTIONS: usize = 4_096;
+/// The most connections of others, who may read what is no secret. They take no place of those who may ask.
+const OTHERS: usize = 64;
+/// How long is waited where no connection can be accepted, as there are no more descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The answer to a connection that is turned away.
+const TURNED_AWAY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// A connection that was accepted, whose conversation ends soon once `end` is true.
+pub(in crate::bridge) struct Accepted {
+    pub(in crate::bridge) stream: Box<dyn Stream>,
+    pub(in crate::bridge) peer: Peer,
+    pub(in crate::bridge) end: watch::Receiver<bool>,
+    pub(super) place: Place,
+}
+
+impl Accepted {
+    /// What its requests are answered by.
+    pub(in crate::bridge) const fn service(&self) -> &Arc<Service> {
+        &self.place.service
+    }
+
+    /// What is read and written, and what counts the connection until it is dropped.
+    pub(in crate::bridge) fn into_parts(self) -> (Box<dyn Stream>, impl Sized) {
+        (self.stream, self.place)
+    }
+}
+
+/// Answers the requests of a listener, by a conversation for each connection, until `end` is true. Connections that are open
+/// then are answered to their end.
+pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
+    listener: Listener,
+    service: Arc<Service>,
+    mut end: watch::Receiver<bool>,
+    converse: fn(Accepted) -> C,
+) {
+    loop {
+        let accepted = select! {
+            biased;
+            _ = end.wait_for(|end| *end) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((mut stream, peer)) = accepted else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let Some(place) = Place::take(&service, peer) else {
+            service.tallies.turned_away();
+            // Into an empty buffer, so that nothing is waited for.
+            let write = async { drop(stream.write_all(TURNED_AWAY).await) };
+            select! { biased; () = write => {}, () = sleep(Duration::ZERO) => {} }
+            continue;
+        };
+        tokio::spawn(converse(Accepted { stream, peer, end: end.clone(), place }));
+    }
+}
+
+/// One of the connections that there may be, of those who may ask or of others.
+pub(super) struct Place {
+    pub(super) service: Arc<Service>,
+    is_other: bool,
+}
+
+impl Place {
+    fn take(service: &Arc<Service>, peer: Peer) -> Option<Self> {
+        let is_other = service.check(peer).is_err();
+        let most = if is_other { OTHERS } else { CONNECTIONS };
+        // Its end gives the place back, also where there was none.
+        let place = Self { service: Arc::clone(service), is_other };
+        (place.connections().fetch_add(1, Relaxed) < most).then_some(place)
+    }
+
+    fn connections(&self) -> &AtomicUsize {
+        &self.service.connections[usize::from(self.is_other)]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections().fetch_sub(1, Relaxed);
+    }
+}

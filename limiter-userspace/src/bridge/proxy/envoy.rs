@@ -1,0 +1,218 @@
+//! Envoy, by its filter `ratelimit` or `ext_authz`. The first tells all of a request that the policy asks for in one descriptor,
+//! the second as the request has it.
+
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+};
+
+use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, Proxy, in_words};
+use crate::policy::{
+    Policy,
+    model::{AttributeSource, Field, Mode, Pattern, RequestLimit},
+};
+
+/// The domain of a policy whose limits name none.
+const DOMAIN: &str = "limiter";
+
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    proxy: Proxy,
+    bridge: &Place,
+    on_failure: OnFailure,
+    policy: &Policy,
+) -> fmt::Result {
+    let server = match bridge {
+        Place::Unix(path) => format!("pipe: {{ path: \"{path}\" }}"),
+        Place::Tcp(address) => format!(
+            "socket_address: {{ address: \"{}\", port_value: {} }}",
+            address.ip(),
+            address.port()
+        ),
+    };
+    let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(PATIENCE));
+    let told = Told::new(policy);
+    let (actions, filter, protocol) = match proxy {
+        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, &told), ""),
+        _ => (told.actions()?, rate_limit(on_failure, domain(policy)), HTTP2),
+    };
+    write!(
+        f,
+        r#"# limiter before a service: printed by `limiter bridge config {name}`.
+# {words}
+static_resources:
+  listeners:
+  # Where clients come in.
+  - name: clients
+    address: {{ socket_address: {{ address: "0.0.0.0", port_value: 8080 }} }}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: clients
+          # The source is the address of the connection. Behind another proxy, add xff_num_trusted_hops.
+          use_remote_address: true
+          normalize_path: true
+          merge_slashes: true
+          # The bridge takes 16 KiB of headers.
+          max_request_headers_kb: 14
+          route_config:
+            virtual_hosts:
+            - name: service
+              domains: ["*"]
+              routes:
+              - match: {{ prefix: "/" }}
+                route:
+                  cluster: service
+{actions}          http_filters:
+{filter}          - name: envoy.filters.http.router
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+  clusters:
+  # The service.
+  - name: service
+    connect_timeout: 5s
+    load_assignment:
+      cluster_name: service
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{ address: {{ socket_address: {{ address: "127.0.0.1", port_value: 8000 }} }} }}
+  - name: limiter
+    connect_timeout: {patience}
+{protocol}    load_assignment:
+      cluster_name: limiter
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{ address: {{ {server} }} }}
+"#
+    )
+}
+
+/// That a cluster is asked by HTTP/2.
+const HTTP2: &str = r#"    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+"#;
+
+/// The filter that asks by gRPC.
+fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
+    let (denies, domain, latest) = (on_failure == OnFailure::Closed, text(domain), seconds(LATEST));
+    format!(
+        r#"          - name: envoy.filters.http.ratelimit
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: {domain}
+              timeout: {latest}
+              failure_mode_deny: {denies}
+              status_on_error: {{ code: ServiceUnavailable }}
+              rate_limit_service:
+                transport_api_version: V3
+                grpc_service: {{ envoy_grpc: {{ cluster_name: limiter, authority: limiter }} }}
+"#
+    )
+}
+
+/// The filter that asks by HTTP.
+fn ext_authz(on_failure: OnFailure, told: &Told<'_>) -> String {
+    let (allows, latest) = (on_failure == OnFailure::Open, seconds(LATEST));
+    let exact = |name: &str| format!("{{ exact: {} }}", text(&name.to_ascii_lowercase()));
+    let fields = FIELDS.map(exact).join(", ");
+    let headers = told.headers.iter().map(|(header, _)| *header);
+    let headers = headers.filter(|header| !header.starts_with(':')).map(exact);
+    let headers = match headers.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        headers => format!("              allowed_headers: {{ patterns: [{headers}] }}\n"),
+    };
+    format!(
+        r#"          - name: envoy.filters.http.ext_authz
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
+              failure_mode_allow: {allows}
+              status_on_error: {{ code: ServiceUnavailable }}
+              # What the limits of the policy ask for.
+{headers}              http_service:
+                server_uri: {{ uri: "http://limiter", cluster: limiter, timeout: {latest} }}
+                path_prefix: /v1/ext_authz
+                authorization_request:
+                  headers_to_add:
+                  - {{ key: x-real-ip, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }}
+                authorization_response:
+                  allowed_client_headers_on_success: {{ patterns: [{fields}] }}
+"#
+    )
+}
+
+/// Milliseconds as a text of seconds.
+fn seconds(milliseconds: u32) -> String {
+    format!("{}.{:03}s", milliseconds / 1_000, milliseconds % 1_000)
+}
+
+/// The first domain that a limit names.
+fn domain(policy: &Policy) -> &str {
+    let mut patterns = policy.on_requests.iter().filter_map(|limit| {
+        limit.matching.fields.get(&Field::Domain)?.iter().find_map(|pattern| match pattern {
+            Pattern::Exact(domain) => Some(&**domain),
+            Pattern::Prefix(_) => None,
+        })
+    });
+    patterns.next().unwrap_or(DOMAIN)
+}
+
+/// What the bridge is told of a request, as the limits of a policy ask for it.
+#[derive(Default)]
+struct Told<'p> {
+    /// Headers, and the keys of their entries in a descriptor.
+    headers: BTreeSet<(&'p str, &'p str)>,
+    /// Attributes that no header has.
+    others: BTreeSet<&'p str>,
+}
+
+impl<'p> Told<'p> {
+    fn new(policy: &'p Policy) -> Self {
+        let mut told = Self::default();
+        let limits = policy.on_requests.iter().filter(|limit| limit.mode != Mode::Off);
+        for field in limits.flat_map(RequestLimit::fields) {
+            match field {
+                Field::Method => told.headers.insert((":method", "method")),
+                Field::Host => told.headers.insert((":authority", "host")),
+                Field::Path => told.headers.insert((":path", "path")),
+                Field::Domain => false,
+                Field::Attribute(name) => match policy.attributes.get(name).map(|it| &it.from) {
+                    Some(AttributeSource::Header(header)) => told.headers.insert((header, name)),
+                    Some(AttributeSource::Cookie(_)) => told.headers.insert(("cookie", "cookie")),
+                    Some(AttributeSource::Path(_)) => told.headers.insert((":path", "path")),
+                    Some(AttributeSource::Descriptor) | None => told.others.insert(name),
+                },
+            };
+        }
+        told
+    }
+
+    /// The actions that make a descriptor of it.
+    fn actions(&self) -> Result<String, fmt::Error> {
+        let indent = "                    ";
+        let mut actions = format!(
+            "                  # What the limits of the policy ask for, in one descriptor.\n\
+             \x20                 rate_limits:\n                  - actions:\n\
+             {indent}- remote_address: {{}}\n"
+        );
+        for (header, key) in &self.headers {
+            let [header, key] = [header, key].map(|it| text(it));
+            writeln!(
+                actions,
+                "{indent}- request_headers: {{ header_name: {header}, descriptor_key: {key}, skip_if_absent: true }}"
+            )?;
+        }
+        for name in &self.others {
+            writeln!(actions, "{indent}# Add an action that tells the attribute {name}.")?;
+        }
+        Ok(actions)
+    }
+}
+
+/// A text as it is in YAML.
+fn text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

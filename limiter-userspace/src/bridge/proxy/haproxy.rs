@@ -1,0 +1,98 @@
+//! HAProxy, by its Stream Processing Offload Engine: it asks by SPOP, whose part is in a file of its own.
+
+use std::fmt;
+
+use super::{FIELDS, OnFailure, PATIENCE, Place, in_words};
+
+/// Where the printed configuration expects the part for the engine.
+const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
+
+/// The most bytes of headers that are asked about. With the target, which is not among them, a question fits into a frame,
+/// whose size is that of HAProxy's buffers: 16 KiB unless `tune.bufsize` says something else.
+const LONGEST: u32 = 14_000;
+
+/// Writes the main part, for `haproxy.cfg`.
+pub(super) fn write(
+    f: &mut fmt::Formatter<'_>,
+    bridge: &Place,
+    on_failure: OnFailure,
+    latest: u32,
+) -> fmt::Result {
+    let server = match bridge {
+        Place::Unix(path) => format!("unix@{path}"),
+        Place::Tcp(address) => address.to_string(),
+    };
+    // The names of variables are those of the fields in lower case, with underscores.
+    let tell = |field: &str| {
+        let variable = field.to_lowercase().replace('-', "_");
+        format!(
+            "    http-after-response set-header {field} %[var(txn.limiter.{variable})] if {{ var(txn.limiter.{variable}) -m found }}\n"
+        )
+    };
+    let told: String = FIELDS.iter().chain(&["Retry-After"]).map(|field| tell(field)).collect();
+    let words = in_words(on_failure);
+    let away = match on_failure {
+        OnFailure::Open => "",
+        OnFailure::Closed => {
+            "    http-request deny deny_status 503 if !{ var(txn.limiter.status) -m found }\n"
+        }
+    };
+    write!(
+        f,
+        "# limiter before a service: printed by `limiter bridge config haproxy`.
+# {words}
+# It needs {ENGINE}, which `limiter bridge config haproxy-spoe` prints.
+frontend limited
+    mode http
+    timeout client 30s
+    # Where clients come in.
+    bind :8080
+    filter spoe engine limiter config {ENGINE}
+    # Headers that may not fit into a question are not asked about.
+    http-request return status 431 if {{ req.hdrs_bin,length gt {LONGEST} }}
+{away}    http-request return status 429 content-type application/problem+json lf-string %[var(txn.limiter.body)] if {{ var(txn.limiter.status) -m int 429 }}
+    http-request deny deny_status 400 if {{ var(txn.limiter.status) -m int 400 }}
+    http-request deny deny_status 403 if {{ var(txn.limiter.status) -m int 403 }}
+{told}    default_backend service
+
+backend service
+    mode http
+    timeout connect 5s
+    timeout server 30s
+    # The service.
+    server service 127.0.0.1:8000
+
+backend limiter_bridge
+    mode tcp
+    timeout connect {PATIENCE}ms
+    timeout check {latest}ms
+    timeout server 2m
+    # Who is away is not asked.
+    option spop-check
+    server bridge {server} check inter 500ms rise 1 fall 1
+"
+    )
+}
+
+/// Writes the part for the engine.
+pub(super) fn write_engine(f: &mut fmt::Formatter<'_>, latest: u32) -> fmt::Result {
+    write!(
+        f,
+        "# How HAProxy asks limiter: printed by `limiter bridge config haproxy-spoe`.
+[limiter]
+spoe-agent limiter
+    messages limiter-request
+    option var-prefix limiter
+    option set-on-error error
+    option continue-on-error
+    timeout hello {PATIENCE}ms
+    timeout idle 1m
+    timeout processing {latest}ms
+    use-backend limiter_bridge
+
+spoe-message limiter-request
+    args source=src source-port=src_port local=dst local-port=dst_port method=method target=pathq headers=req.hdrs_bin
+    event on-frontend-http-request if {{ nbsrv(limiter_bridge) gt 0 }}
+"
+    )
+}

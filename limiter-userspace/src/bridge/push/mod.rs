@@ -1,0 +1,278 @@
+//! Blocks of peers that go on over a limit with a penalty, handed to the agent, which has the kernel drop their packets.
+//!
+//! A decision only puts a block into a queue. The answer to the request that called for it waits a moment until the agent has looked
+//! for its connection, which the proxy may close after the answer. A task hands them on, many at once. While the agent is away, they wait as long as
+//! they are of use, and the queue takes no more than it has room for.
+
+mod connection;
+mod counts;
+mod offences;
+
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{Method, body::Bytes};
+use limiter_common::base::address::{Address, Mask};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    select,
+    sync::{
+        mpsc::{self, Receiver, Sender, error::TrySendError},
+        oneshot,
+    },
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+pub(super) use self::connection::Connection;
+use self::{
+    counts::{Dropped, PushCounts},
+    offences::Offences,
+};
+use super::{
+    client::{Client, ClientError, accepted},
+    event::Event,
+    in_force::InForce,
+    link::{Link, is_needed},
+};
+use crate::{
+    metrics::Family,
+    policy::{Policy, model::RequestLimit},
+    query,
+};
+
+/// Blocks that wait for the agent.
+const QUEUE: usize = 1_000;
+/// Blocks that are handed on at once.
+const BATCH: usize = 1_000;
+/// How old a block may get while the agent is away.
+const OLDEST: Duration = Duration::from_secs(10);
+/// How long the agent may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the answer to a request waits for the agent. The proxy waits for longer.
+const HOLD: Duration = Duration::from_millis(200);
+/// The time between two tries while it is away.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is looked whether the agent is there.
+const PROBE: Duration = Duration::from_secs(1);
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+/// The longest block that the agent takes, in ns: a day.
+const LONGEST: u64 = 24 * 3600 * SECOND;
+/// Blocks of a second that are told of.
+const TOLD: usize = 10;
+
+/// A block that the agent is asked for.
+#[derive(Debug)]
+struct Push {
+    connection: Connection,
+    limit: String,
+    /// Until when the peer is to be blocked, in ns of `CLOCK_MONOTONIC`.
+    until: u64,
+    /// When it was put into the queue.
+    queued: Instant,
+    /// Closed once the agent has answered.
+    _done: oneshot::Sender<()>,
+}
+
+/// A block that the agent was asked for just now.
+pub(super) struct Pushed(oneshot::Receiver<()>);
+
+impl Pushed {
+    /// Waits a moment for the agent.
+    pub(super) async fn settle(self) {
+        // What became of it is counted elsewhere.
+        drop(timeout(HOLD, self.0).await);
+    }
+}
+
+/// The same, as the agent reads it.
+#[derive(Serialize)]
+struct Penalty<'p> {
+    subject: IpAddr,
+    /// Seconds.
+    r#for: u64,
+    reason: &'static str,
+    limit: &'p str,
+    proof: Proof,
+}
+
+#[derive(Serialize)]
+struct Proof {
+    remote: String,
+    local: String,
+}
+
+/// What became of one, as the agent tells.
+#[derive(Deserialize)]
+struct Outcome {
+    result: String,
+    seconds: Option<f64>,
+}
+
+/// Finds who is to be blocked, and has a queue of them.
+pub(super) struct Pusher {
+    offences: Offences,
+    queue: Sender<Push>,
+    counts: PushCounts,
+}
+
+/// The other end of the queue.
+pub(super) struct Queue(Receiver<Push>);
+
+impl Pusher {
+    pub(super) fn new() -> (Self, Queue) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        (Self { offences: Offences::new(), queue, counts: PushCounts::default() }, Queue(waiting))
+    }
+
+    /// Notes that a limit refused a request of a source that came by a connection, at `now` in ns of `CLOCK_MONOTONIC`, and that
+    /// it passes after `wait` ns. Has the peer blocked if it went on for as long as the penalty of the limit says: then, the answer
+    /// is to wait for [`Pushed::settle`].
+    ///
+    /// A source that is not the peer came by another proxy, whose packets are those of all its clients. Nobody is blocked then.
+    pub(super) fn refused(
+        &self,
+        policy: &Policy,
+        limit: &RequestLimit,
+        source: IpAddr,
+        connection: Connection,
+        wait: u64,
+        now: u64,
+    ) -> Option<Pushed> {
+        let penalty = limit.penalty.as_ref()?;
+        if connection.remote.ip() != source {
+            self.counts.dropped(Dropped::OtherSource, 1);
+            return None;
+        }
+        let prefix = policy.key_prefix;
+        let peer = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
+        // Clients are told whole seconds.
+        let wait = wait.div_ceil(SECOND).max(1).saturating_mul(SECOND);
+        let until = self.offences.exceed(&limit.name, &penalty.compiled(0), peer, wait, now)?;
+        let (push, pushed) = Push::new(connection, limit.name.clone(), until);
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(push) {
+            self.counts.dropped(Dropped::QueueFull, 1);
+        }
+        Some(pushed)
+    }
+
+    pub(super) fn families(&self) -> Vec<Family> {
+        self.counts.families()
+    }
+}
+
+impl Queue {
+    /// Hands blocks to the agent until the process ends, and looks whether it is there as long as the policy needs it.
+    pub(super) async fn hand_on(
+        mut self,
+        agent: Client,
+        pusher: Arc<Pusher>,
+        in_force: Arc<InForce>,
+        link: Arc<Link>,
+    ) {
+        let mut probe = interval(PROBE);
+        probe.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Told::default();
+        loop {
+            let mut batch = Vec::new();
+            select! {
+                biased;
+                count = self.0.recv_many(&mut batch, BATCH) => if count == 0 { return },
+                _ = probe.tick() => {
+                    if is_needed(&in_force.policy()) {
+                        link.note(agent.reach(PATIENCE).await);
+                    } else {
+                        link.unneeded();
+                    }
+                }
+            }
+            while !batch.is_empty() {
+                let before = batch.len();
+                batch.retain(|push| push.queued.elapsed() < OLDEST);
+                pusher.counts.dropped(Dropped::Late, before - batch.len());
+                match ask(&agent, &batch).await {
+                    Ok(outcomes) => {
+                        for (push, outcome) in batch.drain(..).zip(outcomes) {
+                            pusher.counts.answered(&outcome.result);
+                            if told.has_room() {
+                                link.tell(push.told(&outcome));
+                            }
+                        }
+                        link.note(Ok(()));
+                    }
+                    Err(error @ ClientError::Refused { .. }) => {
+                        pusher.counts.dropped(Dropped::Refused, batch.len());
+                        batch.clear();
+                        link.note(Err(error));
+                    }
+                    Err(error) => {
+                        link.note(Err(error));
+                        sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Has the agent block peers. Returns what became of each.
+async fn ask(agent: &Client, batch: &[Push]) -> Result<Vec<Outcome>, ClientError> {
+    let now = query::now();
+    let penalties: Vec<Penalty<'_>> = batch.iter().map(|push| push.penalty(now)).collect();
+    let broken = |error: serde_json::Error| ClientError::Broken(error.to_string());
+    let body = serde_json::to_vec(&penalties).map_err(broken)?;
+    let answer = agent.ask(Method::POST, "/v1/penalties", Bytes::from(body), PATIENCE).await?;
+    serde_json::from_slice(&accepted(answer)?).map_err(broken)
+}
+
+impl Push {
+    fn new(connection: Connection, limit: String, until: u64) -> (Self, Pushed) {
+        let (done, waiting) = oneshot::channel();
+        let push = Self { connection, limit, until, queued: Instant::now(), _done: done };
+        (push, Pushed(waiting))
+    }
+
+    fn penalty(&self, now: u64) -> Penalty<'_> {
+        let left = self.until.saturating_sub(now).clamp(1, LONGEST);
+        let Connection { remote, local } = self.connection;
+        Penalty {
+            subject: remote.ip(),
+            r#for: left.div_ceil(SECOND),
+            reason: "requests over a limit",
+            limit: &self.limit,
+            proof: Proof { remote: remote.to_string(), local: local.to_string() },
+        }
+    }
+
+    fn told(self, outcome: &Outcome) -> Event {
+        Event::Pushed {
+            peer: self.connection.remote.ip(),
+            limit: self.limit,
+            result: outcome.result.chars().filter(char::is_ascii_graphic).take(32).collect(),
+            seconds: outcome.seconds.filter(|seconds| *seconds > 0.0),
+        }
+    }
+}
+
+/// When blocks were told of, so that a flood of them is not.
+#[derive(Default)]
+struct Told(VecDeque<Instant>);
+
+impl Told {
+    fn has_room(&mut self) -> bool {
+        let now = Instant::now();
+        self.0.retain(|it| now.duration_since(*it) < Duration::from_secs(1));
+        let has_room = self.0.len() < TOLD;
+        if has_room {
+            self.0.push_back(now);
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests;

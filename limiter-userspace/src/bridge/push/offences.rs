@@ -1,0 +1,205 @@
+//! What is known of peers whose requests limits with a penalty refused.
+//!
+//! The time over a limit is counted by the rules of the kernel half: see [`Penalty`]. A refusal counts if the peer was told when to
+//! come back, and came before. So a client that waits as long as it was told is never blocked. The table is bounded as there: sets of
+//! [`WAYS`] records, and the one that would be forgotten first makes room.
+
+use std::{
+    cell::Cell,
+    hash::{BuildHasher as _, RandomState},
+    sync::{Mutex, PoisonError},
+};
+
+use limiter_common::{
+    base::{address::Address, word::Word as _},
+    memory::offence::{LINES, Longest, Room, room},
+    policy::penalty::{Offence, Penalty},
+};
+
+/// Records of a set.
+const WAYS: usize = LINES as usize - 1;
+/// Sets of the table: room for 15,360 records of some 100 bytes.
+const SETS: usize = 1_024;
+/// For how long a peer whose requests still come is not pushed again, in ns.
+const AGAIN: u64 = 250_000_000;
+/// The longest times, by which records are weighed.
+const LONGEST: Longest = Longest { most: Penalty::LONGEST, rest: Penalty::LONGEST };
+
+/// The offences of peers against limits on requests.
+pub(in crate::bridge) struct Offences {
+    records: Mutex<Box<[Record]>>,
+    /// Who does not know it cannot choose peers that share a set.
+    seed: RandomState,
+}
+
+/// What is known of a peer, under one limit.
+struct Record {
+    /// A hash of the name of the limit, and the peer; `None` for a record that is free.
+    key: Option<(u64, Address)>,
+    offence: Offence<Cell<u64>>,
+    /// When the peer was told to come back, in ns; 0 if it was not told yet.
+    told: u64,
+    /// When it was pushed last, in ns; 0 if it was not.
+    pushed: u64,
+}
+
+impl Record {
+    fn new(key: Option<(u64, Address)>) -> Self {
+        let [began, last, since, blocked, blocks] = [const { Cell::new(0) }; 5];
+        let offence = Offence { began, last, since, blocked, blocks };
+        Self { key, offence, told: 0, pushed: 0 }
+    }
+}
+
+impl Offences {
+    pub(in crate::bridge) fn new() -> Self {
+        let records = std::iter::repeat_with(|| Record::new(None)).take(SETS * WAYS);
+        Self { records: Mutex::new(records.collect()), seed: RandomState::new() }
+    }
+
+    /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, and that the peer is told to
+    /// wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked, if that is due to be
+    /// pushed: for the first time, or since its requests still come.
+    pub(in crate::bridge) fn exceed(
+        &self,
+        limit: &str,
+        penalty: &Penalty,
+        peer: Address,
+        wait: u64,
+        now: u64,
+    ) -> Option<u64> {
+        let key = (self.seed.hash_one(limit), peer);
+        let set = self.seed.hash_one(key) as usize % SETS;
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = records.chunks_exact_mut(WAYS).nth(set)?;
+        let record = match set.iter().position(|record| record.key == Some(key)) {
+            Some(at) => set.get_mut(at)?,
+            None => {
+                let of_line = |line: u32| match set.get(line as usize - 1) {
+                    Some(Record { key: Some(_), offence, .. }) => {
+                        Room::new(line, LONGEST.useful_until(offence, now))
+                    }
+                    _ => Room::new(line, 0),
+                };
+                // Where the blocks of all run, this one is refused by its limit alone.
+                let free = set.get_mut(room(of_line)?.line() as usize - 1)?;
+                *free = Record::new(Some(key));
+                free
+            }
+        };
+        let is_early = now < record.told;
+        record.told = now.saturating_add(wait);
+        if !is_early {
+            return None;
+        }
+        let until = penalty.exceed(&record.offence, now);
+        let is_due = now.saturating_sub(record.pushed) >= AGAIN;
+        let is_new = record.pushed < record.offence.since.load();
+        if until <= now || !is_due && !is_new {
+            return None;
+        }
+        record.pushed = now;
+        Some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: u64 = 1_000 * SECOND;
+
+    fn penalty() -> Penalty {
+        Penalty {
+            after: 10 * SECOND,
+            block: 60 * SECOND,
+            most: 3600 * SECOND,
+            backoff: 2,
+            ..Penalty::default()
+        }
+    }
+
+    fn peer(number: u16) -> Address {
+        let [high, low] = number.to_be_bytes();
+        Address::v4([198, 18, high, low])
+    }
+
+    /// Offences of peers that are refused by one limit, each time for a minute.
+    struct Refused(Offences);
+
+    impl Refused {
+        fn exceed(&self, peer: Address, now: u64) -> Option<u64> {
+            self.0.exceed("login", &penalty(), peer, 60 * SECOND, now)
+        }
+    }
+
+    #[test]
+    fn a_peer_that_goes_on_is_pushed_and_one_that_rests_is_not() {
+        let refused = Refused(Offences::new());
+        let exceed = |peer, seconds| refused.exceed(peer, NOW + seconds * SECOND);
+        assert_eq!(exceed(peer(1), 0), None, "it was not told to wait yet");
+        for second in 0..10 {
+            assert_eq!(exceed(peer(1), second), None);
+            // Another limit, and another peer, are other offences.
+            let api = refused.0.exceed("api", &penalty(), peer(1), SECOND, NOW);
+            assert_eq!((api, exceed(peer(3), 0)), (None, None));
+        }
+        assert_eq!(exceed(peer(1), 10), Some(NOW + 70 * SECOND));
+        // At intervals longer than `after`, it rests in between.
+        for step in 0..10 {
+            assert_eq!(exceed(peer(2), 11 * step), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_waits_as_long_as_it_is_told_is_never_pushed() {
+        let refused = Offences::new();
+        let exceed = |wait, now| refused.exceed("login", &penalty(), peer(1), wait, now);
+        for second in 0..100 {
+            assert_eq!(exceed(SECOND, NOW + second * SECOND), None);
+        }
+        // One that cannot get in by waiting does not wait.
+        for second in 100..111 {
+            assert_eq!(exceed(u64::MAX, NOW + second * SECOND), None);
+        }
+        let now = NOW + 111 * SECOND;
+        assert_eq!(exceed(u64::MAX, now), Some(now + 60 * SECOND));
+    }
+
+    #[test]
+    fn a_peer_whose_requests_still_come_is_pushed_four_times_a_second() {
+        let refused = Refused(Offences::new());
+        let exceed = |now| refused.exceed(peer(1), now);
+        let blocked = NOW + 10 * SECOND;
+        assert_eq!((exceed(NOW), exceed(NOW), exceed(NOW + 5 * SECOND)), (None, None, None));
+        let until = Some(blocked + 60 * SECOND);
+        assert_eq!(exceed(blocked), until);
+        assert_eq!((exceed(blocked + 1), exceed(blocked + AGAIN - 1)), (None, None));
+        assert_eq!((exceed(blocked + AGAIN), exceed(blocked + AGAIN + 1)), (until, None));
+        // The next block is longer.
+        let again = blocked + 60 * SECOND;
+        assert_eq!((exceed(again - 1), exceed(again)), (until, None));
+        assert_eq!(exceed(again + 5 * SECOND), None);
+        assert_eq!(exceed(again + 10 * SECOND), Some(again + 130 * SECOND));
+    }
+
+    #[test]
+    fn many_peers_take_no_more_room_and_push_out_nobody_who_is_blocked() {
+        let refused = Refused(Offences::new());
+        let blocked: Vec<Address> = (0..100).map(peer).collect();
+        for second in [0, 0, 5, 10] {
+            for peer in &blocked {
+                refused.exceed(*peer, NOW + second * SECOND);
+            }
+        }
+        let now = NOW + 20 * SECOND;
+        for number in 100..u16::MAX {
+            assert_eq!(refused.exceed(peer(number), now), None);
+        }
+        assert_eq!(refused.0.records.lock().unwrap().len(), SETS * WAYS);
+        for peer in &blocked {
+            assert_eq!(refused.exceed(*peer, now), Some(NOW + 70 * SECOND));
+        }
+    }
+}

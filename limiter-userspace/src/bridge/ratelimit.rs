@@ -1,0 +1,256 @@
+//! Envoy's rate limit service: what its messages ask and are answered.
+//!
+//! A descriptor is a request. Its entries are told by their keys:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `remote_address` | the source: an address |
+//! | `masked_remote_address` | the source, if there is no `remote_address`: the first address of a prefix |
+//! | `method`, `host`, `path` | those properties |
+//! | another | the attribute of this name, or that of a header of this name |
+
+pub(super) mod messages;
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use self::messages::{
+    Code, Descriptor, Duration, Entry, HeaderValue, RateLimit, RateLimitRequest, RateLimitResponse,
+    Status, Unit,
+};
+use super::{
+    answer::{Answer, Standing, Verdict},
+    decide::{Item, MOST_ITEMS},
+    fields::{fields, problem},
+    request::{Request, Told},
+};
+use crate::policy::{
+    Policy,
+    model::name_of_layer,
+    units::{host_of, path_of, quoted},
+};
+
+/// The most entries of a descriptor.
+const MOST_ENTRIES: usize = 16;
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// A call that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Fault {
+    /// It has no descriptor.
+    #[error("there is no descriptor: give the route of the proxy rate limit actions that make one")]
+    NoDescriptor,
+    /// It has more descriptors than are decided about at once.
+    #[error("there are {0} descriptors, and {MOST_ITEMS} are the most: have the proxy make fewer")]
+    TooManyDescriptors(usize),
+    /// A descriptor has too many entries.
+    #[error(
+        "a descriptor has {0} entries, and {MOST_ENTRIES} are the most: have the proxy make fewer"
+    )]
+    TooManyEntries(usize),
+    /// The source is no address.
+    #[error(
+        "the entry {key} is {value}, which is no address: have the proxy tell it by the action of this name"
+    )]
+    BadSource {
+        /// The key of the entry.
+        key: &'static str,
+        /// Its value, quoted.
+        value: String,
+    },
+}
+
+/// A descriptor, and what it costs.
+#[derive(Debug)]
+struct Asked<'m> {
+    domain: &'m str,
+    method: Option<String>,
+    host: Option<String>,
+    path: Option<String>,
+    source: Option<IpAddr>,
+    entries: Entries<'m>,
+    hits: u64,
+    /// Whether it has a path that services understand differently.
+    is_ambiguous: bool,
+}
+
+impl<'m> Asked<'m> {
+    fn read(message: &'m RateLimitRequest, descriptor: &'m Descriptor) -> Result<Self, Fault> {
+        if descriptor.entries.len() > MOST_ENTRIES {
+            return Err(Fault::TooManyEntries(descriptor.entries.len()));
+        }
+        let entries = Entries(&descriptor.entries);
+        let target = entries.entry("path");
+        let path = target.and_then(path_of);
+        Ok(Self {
+            domain: &message.domain,
+            method: entries.entry("method").map(str::to_ascii_uppercase),
+            host: entries.entry("host").map(host_of),
+            is_ambiguous: target.is_some() && path.is_none(),
+            path,
+            source: entries.source()?,
+            entries,
+            hits: descriptor
+                .hits_addend
+                .map_or(u64::from(message.hits_addend.max(1)), |own| own.value),
+        })
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            method: self.method.as_deref(),
+            host: self.host.as_deref(),
+            path: self.path.as_deref(),
+            domain: self.domain,
+            source: self.source,
+            told: &self.entries,
+        }
+    }
+}
+
+/// The entries of a descriptor.
+#[derive(Debug)]
+struct Entries<'m>(&'m [Entry]);
+
+impl Entries<'_> {
+    fn source(&self) -> Result<Option<IpAddr>, Fault> {
+        let told = |key| self.entry(key).map(|value| (key, value));
+        let Some((key, value)) = told("remote_address").or_else(|| told("masked_remote_address"))
+        else {
+            return Ok(None);
+        };
+        let address = value.split_once('/').map_or(value, |(address, _)| address);
+        let source = address.parse::<IpAddr>().map(|source| source.to_canonical());
+        source.map(Some).map_err(|_| Fault::BadSource { key, value: quoted(value) })
+    }
+}
+
+impl Told for Entries<'_> {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.entry(name)
+    }
+
+    fn entry(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|entry| entry.key == key).map(|entry| &*entry.value)
+    }
+
+    /// A call is answered at once.
+    fn may_wait(&self) -> bool {
+        false
+    }
+}
+
+/// Has `decide` decide about the descriptors of a call, all of which are charged or none. The second is the verdict of all.
+///
+/// # Errors
+/// [`Fault`].
+pub(super) fn answer<P: AsRef<Policy>>(
+    message: &RateLimitRequest,
+    jitter: u32,
+    decide: impl FnOnce(&[Item<'_>]) -> (Vec<Answer>, P),
+) -> Result<(RateLimitResponse, Verdict), Fault> {
+    match message.descriptors.len() {
+        0 => return Err(Fault::NoDescriptor),
+        1..=MOST_ITEMS => {}
+        number => return Err(Fault::TooManyDescriptors(number)),
+    }
+    let asked = message.descriptors.iter().map(|descriptor| Asked::read(message, descriptor));
+    let asked = asked.collect::<Result<Vec<_>, Fault>>()?;
+    let is_ambiguous = asked.iter().any(|asked| asked.is_ambiguous);
+    let requests: Vec<Request<'_>> = asked.iter().map(Asked::request).collect();
+    let items = requests.iter().zip(&asked).map(|(request, asked)| Item {
+        request,
+        hits: asked.hits.max(1),
+        is_charged: asked.hits > 0 && !is_ambiguous,
+    });
+    let (mut answers, policy) = decide(&items.collect::<Vec<_>>());
+    for (answer, asked) in answers.iter_mut().zip(&asked) {
+        if asked.is_ambiguous {
+            *answer = Answer { verdict: Verdict::Denied, ..Answer::default() };
+        }
+    }
+    let policy = policy.as_ref();
+    let statuses = answers.iter().map(|answer| status(policy, answer)).collect();
+    let all = together(answers);
+    let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
+    let mut headers: Vec<_> = fields(policy, &all, jitter).into_iter().map(header).collect();
+    let mut raw_body = Vec::new();
+    if let Some(problem) = problem(policy, &all) {
+        headers.push(header(("content-type", "application/problem+json".to_owned())));
+        raw_body = format!("{problem}\n").into_bytes();
+    }
+    let (overall_code, response_headers_to_add) = (code(all.verdict).into(), headers);
+    let response = RateLimitResponse { overall_code, statuses, response_headers_to_add, raw_body };
+    Ok((response, all.verdict))
+}
+
+const fn code(verdict: Verdict) -> Code {
+    match verdict {
+        Verdict::Pass => Code::Ok,
+        Verdict::Limited | Verdict::Denied => Code::OverLimit,
+    }
+}
+
+/// The answer about all descriptors: the worst verdict, and the standings of those with this verdict before others.
+fn together(mut answers: Vec<Answer>) -> Answer {
+    answers.sort_by_key(|answer| match answer.verdict {
+        Verdict::Denied => 0,
+        Verdict::Limited => 1,
+        Verdict::Pass => 2,
+    });
+    let mut all = Answer::default();
+    all.verdict = answers.first().map_or(all.verdict, |answer| answer.verdict);
+    for standing in answers.into_iter().flat_map(|answer| answer.standings) {
+        let is_same = |it: &Standing| (it.limit, it.layer) == (standing.limit, standing.layer);
+        if !all.standings.iter().any(is_same) {
+            all.standings.push(standing);
+        }
+    }
+    if all.verdict == Verdict::Pass {
+        all.standings.sort_by_key(|standing| standing.left);
+    }
+    all
+}
+
+/// The status of a descriptor: of the limit that refuses it or has the least left.
+fn status(policy: &Policy, answer: &Answer) -> Status {
+    let mut status = Status { code: code(answer.verdict).into(), ..Status::default() };
+    let first = answer.standings.first();
+    if let Some((limit, it)) = first.and_then(|it| Some((policy.on_requests.get(it.limit)?, it))) {
+        let (requests_per_unit, unit) = per_unit(it.quota, it.window);
+        let name = name_of_layer(&limit.name, it.layer);
+        status.current_limit = Some(RateLimit { requests_per_unit, unit: unit.into(), name });
+        status.limit_remaining = whole(it.left);
+        let time = if it.wait > 0 { it.wait } else { it.refills };
+        status.duration_until_reset = (time != u64::MAX).then(|| Duration {
+            seconds: i64::try_from(time / SECOND).unwrap_or(i64::MAX),
+            nanos: i32::try_from(time % SECOND).unwrap_or(0),
+        });
+    }
+    status
+}
+
+/// So many requests in a time, in nanoseconds, as requests in that of Envoy's units which is nearest to it.
+fn per_unit(quota: u64, window: u64) -> (u32, Unit) {
+    let window = u128::from(window.max(1));
+    let nanoseconds = |seconds: u64| u128::from(seconds) * u128::from(SECOND);
+    // By their ratio, in thousandths.
+    let distance = |seconds: u64| {
+        let unit = nanoseconds(seconds);
+        unit.max(window).saturating_mul(1_000) / unit.min(window)
+    };
+    let requests = |seconds| u128::from(quota).saturating_mul(nanoseconds(seconds)) / window;
+    let told = Unit::LENGTHS.into_iter().filter(|(_, seconds)| requests(*seconds) > 0);
+    let nearest = told.min_by_key(|(_, seconds)| distance(*seconds));
+    let (unit, seconds) = nearest.unwrap_or((Unit::Year, 365 * 86_400));
+    (whole(u64::try_from(requests(seconds)).unwrap_or(u64::MAX)), unit)
+}
+
+fn whole(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

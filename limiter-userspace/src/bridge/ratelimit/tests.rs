@@ -1,0 +1,202 @@
+use std::sync::Arc;
+
+use limiter_common::algorithm::rate::Rate;
+use prost::Message as _;
+
+use super::{
+    super::{decide::Decider, table::Table},
+    messages::Whole,
+    *,
+};
+use crate::policy::model::{
+    Allowance, Attribute, AttributeSource, Field, Pattern, RequestKeyPart, RequestLayer,
+    RequestLimit,
+};
+
+/// The start of an hour and of a day.
+const NOW: u64 = 10 * 86_400 * SECOND;
+
+/// A decider of the limits `user` (a window of 3 for each value of the attribute), `source` (5 a minute for each source, in the
+/// domain `edge`) and `login` (1 for all, of the path `/login`).
+struct Service(Decider, Arc<Policy>);
+
+impl Service {
+    fn new() -> Self {
+        let window = Allowance::FixedWindow { limit: 3, window: 3_600 * SECOND };
+        let bucket =
+            Allowance::LeakyBucket { rate: Rate { packets: 5, period: 60 * SECOND }, depth: 5 };
+        let limit = |name: &str, part: Option<RequestKeyPart>, allowance| {
+            let layers = vec![RequestLayer { allowance, key: None }];
+            RequestLimit { layers, ..RequestLimit::new(name, part.as_slice()) }
+        };
+        let user = Field::Attribute("user".to_owned());
+        let mut limits = [
+            limit("user", Some(RequestKeyPart::Field(user)), window),
+            limit("source", Some(RequestKeyPart::Source), bucket),
+            limit("login", None, Allowance::FixedWindow { limit: 1, window: 86_400 * SECOND }),
+        ];
+        let exact = |text: &str| vec![Pattern::Exact(text.to_owned())];
+        limits[1].matching.fields.insert(Field::Domain, exact("edge"));
+        limits[2].matching.fields.insert(Field::Path, exact("/login"));
+        let from = AttributeSource::Header("x-user-id".to_owned());
+        let mut policy = Policy { on_requests: limits.to_vec(), ..Policy::default() };
+        policy.attributes.insert("user".to_owned(), Attribute { from, digest: false });
+        Self(Decider::new(&policy, Table::in_memory(1_024)).unwrap(), Arc::new(policy))
+    }
+
+    fn ask(&mut self, message: &RateLimitRequest) -> Result<(RateLimitResponse, Verdict), Fault> {
+        let Self(decider, policy) = self;
+        answer(message, 0, |items| {
+            let mut answers = vec![Answer::default(); items.len()];
+            decider.decide_all(items, NOW, &mut answers);
+            (answers, Arc::clone(policy))
+        })
+    }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
+    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None }
+}
+
+fn call(descriptors: Vec<Descriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
+}
+
+fn header<'r>(response: &'r RateLimitResponse, name: &str) -> Option<&'r str> {
+    response.response_headers_to_add.iter().find(|it| it.key == name).map(|it| &*it.value)
+}
+
+#[test]
+fn a_descriptor_is_a_request() {
+    let mut service = Service::new();
+    // By the name of the attribute, and by that of its header.
+    for (key, left) in [("user", 2), ("x-user-id", 1), ("user", 0)] {
+        let (response, verdict) = service.ask(&call(vec![descriptor(&[(key, "7")])])).unwrap();
+        assert_eq!((verdict, response.overall_code), (Verdict::Pass, Code::Ok.into()));
+        let status = &response.statuses[0];
+        let limit = status.current_limit.as_ref().unwrap();
+        assert_eq!((&*limit.name, limit.requests_per_unit, limit.unit()), ("user", 3, Unit::Hour));
+        assert_eq!((status.code(), status.limit_remaining), (Code::Ok, left));
+        assert_eq!(header(&response, "ratelimit-policy"), Some("\"user\";q=3;w=3600"));
+        assert!(response.raw_body.is_empty() && header(&response, "retry-after").is_none());
+    }
+    let (response, verdict) = service.ask(&call(vec![descriptor(&[("user", "7")])])).unwrap();
+    assert_eq!((verdict, response.overall_code), (Verdict::Limited, Code::OverLimit.into()));
+    let reset = response.statuses[0].duration_until_reset.unwrap().seconds;
+    assert!((1..=3_600).contains(&reset));
+    assert_eq!(header(&response, "retry-after"), Some(&*reset.to_string()));
+    assert_eq!(header(&response, "content-type"), Some("application/problem+json"));
+    let problem: serde_json::Value = serde_json::from_slice(&response.raw_body).unwrap();
+    assert_eq!(problem["violated-policies"][0], "user");
+    // The limit `source` is about one domain, and takes either kind of address.
+    let mut left = |domain: &str, entry| {
+        let message =
+            RateLimitRequest { domain: domain.to_owned(), ..call(vec![descriptor(&[entry])]) };
+        let (response, _) = service.ask(&message).unwrap();
+        response.statuses[0].current_limit.as_ref().map(|_| response.statuses[0].limit_remaining)
+    };
+    assert_eq!(left("edge", ("remote_address", "192.0.2.9")), Some(4));
+    assert_eq!(left("edge", ("remote_address", "::ffff:192.0.2.9")), Some(3));
+    assert_eq!(left("edge", ("masked_remote_address", "192.0.2.0/24")), Some(4));
+    assert_eq!(left("other", ("remote_address", "192.0.2.9")), None);
+}
+
+#[test]
+fn a_call_charges_all_of_its_descriptors_or_none() {
+    let mut service = Service::new();
+    let both = || vec![descriptor(&[("user", "1")]), descriptor(&[("path", "/login?x")])];
+    let codes = |response: &RateLimitResponse| {
+        response.statuses.iter().map(Status::code).collect::<Vec<_>>()
+    };
+    let (response, _) = service.ask(&call(both())).unwrap();
+    assert_eq!(codes(&response), [Code::Ok, Code::Ok]);
+    assert_eq!(header(&response, "ratelimit"), Some("\"login\";r=0;t=86400, \"user\";r=2;t=3600"));
+    for _ in 0..3 {
+        let (response, verdict) = service.ask(&call(both())).unwrap();
+        assert_eq!(
+            (verdict, codes(&response)),
+            (Verdict::Limited, vec![Code::Ok, Code::OverLimit])
+        );
+        assert_eq!(response.statuses[0].limit_remaining, 2);
+    }
+}
+
+#[test]
+fn hits_are_those_of_the_descriptor_or_of_the_call() {
+    let mut service = Service::new();
+    let mut left = |call_hits, own: Option<u64>| {
+        let hits_addend = own.map(|value| Whole { value });
+        let descriptor = Descriptor { hits_addend, ..descriptor(&[("user", "7")]) };
+        let message = RateLimitRequest { hits_addend: call_hits, ..call(vec![descriptor]) };
+        let (response, verdict) = service.ask(&message).unwrap();
+        (verdict, response.statuses[0].limit_remaining)
+    };
+    // Not told is 1. What a descriptor tells wins, and 0 only asks.
+    assert_eq!(left(5, Some(0)), (Verdict::Pass, 3));
+    assert_eq!(left(0, None), (Verdict::Pass, 2));
+    assert_eq!(left(3, None), (Verdict::Limited, 2));
+    assert_eq!(left(1, Some(2)), (Verdict::Pass, 0));
+    assert_eq!(left(1, Some(0)), (Verdict::Limited, 0));
+    assert_eq!(left(1, Some(u64::MAX)), (Verdict::Limited, 0));
+}
+
+/// An error would let the request pass, as far as the proxy is told so.
+#[test]
+fn a_path_that_services_understand_differently_is_refused() {
+    let mut service = Service::new();
+    let message = call(vec![descriptor(&[("user", "7")]), descriptor(&[("path", "/a/../login")])]);
+    let (response, verdict) = service.ask(&message).unwrap();
+    assert_eq!((verdict, response.overall_code), (Verdict::Denied, Code::OverLimit.into()));
+    assert_eq!(
+        response.statuses.iter().map(Status::code).collect::<Vec<_>>(),
+        [Code::Ok, Code::OverLimit]
+    );
+    assert_eq!(response.statuses[0].limit_remaining, 3, "nothing is charged");
+    assert_eq!(header(&response, "ratelimit"), None);
+}
+
+#[test]
+fn what_is_not_understood_is_told() {
+    let mut service = Service::new();
+    let many = vec![descriptor(&[("user", "7")]); MOST_ITEMS + 1];
+    let long = descriptor(&[("user", "7"); MOST_ENTRIES + 1]);
+    for (message, fault) in [
+        (call(vec![]), Fault::NoDescriptor),
+        (call(many.clone()), Fault::TooManyDescriptors(MOST_ITEMS + 1)),
+        (call(vec![long]), Fault::TooManyEntries(MOST_ENTRIES + 1)),
+        (
+            call(vec![descriptor(&[("remote_address", "x")])]),
+            Fault::BadSource { key: "remote_address", value: "x".to_owned() },
+        ),
+    ] {
+        let told = service.ask(&message).unwrap_err();
+        assert!(told.to_string() == fault.to_string() || matches!(told, Fault::BadSource { .. }));
+    }
+    assert!(service.ask(&call(many[1..].to_vec())).is_ok());
+}
+
+#[test]
+fn fields_that_are_not_known_are_skipped() {
+    let message = call(vec![descriptor(&[("user", "7")])]);
+    let mut bytes = message.encode_to_vec();
+    // Field 99, a length and two bytes; and field 100, a number.
+    bytes.extend([0x9a, 0x06, 2, 1, 2, 0xa0, 0x06, 7]);
+    assert_eq!(RateLimitRequest::decode(&*bytes).unwrap(), message);
+    assert!(RateLimitRequest::decode(&[0x12, 0x7f][..]).is_err());
+}
+
+#[test]
+fn a_limit_is_told_in_the_nearest_unit() {
+    for (quota, window, expected) in [
+        (5, SECOND, (5, Unit::Second)),
+        (20, 10 * SECOND, (120, Unit::Minute)),
+        (1, 7 * SECOND, (8, Unit::Minute)),
+        (5, 60 * SECOND, (5, Unit::Minute)),
+        (3, 86_400 * SECOND, (3, Unit::Day)),
+        (u64::MAX, 1, (u32::MAX, Unit::Second)),
+        (7, u64::MAX, (0, Unit::Year)),
+    ] {
+        assert_eq!(per_unit(quota, window), expected);
+    }
+}

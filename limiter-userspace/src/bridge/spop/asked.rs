@@ -1,0 +1,99 @@
+//! The request that HAProxy asks about.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+
+use super::{
+    super::{
+        http::{self, Asked, Question},
+        listener::Peer,
+        push::Connection,
+    },
+    Fault,
+    frame::Messages,
+    value::{Reader, Value},
+};
+
+/// The message that asks about a request.
+const MESSAGE: &str = "limiter-request";
+
+/// The arguments of the message. HAProxy makes them of the request itself; no client can set them.
+#[derive(Debug, Default)]
+pub(super) struct Told<'f> {
+    /// The ends of the connection, each an address and a port.
+    ends: [(Option<IpAddr>, u16); 2],
+    method: Option<&'f str>,
+    target: Option<&'f str>,
+    headers: HeaderMap,
+}
+
+/// Reads what a frame asks; `None` if it asks about no request.
+///
+/// # Errors
+/// [`Fault`] for a frame that cannot be read.
+pub(super) fn read(messages: Messages<'_>) -> Result<Option<Told<'_>>, Fault> {
+    let (mut question, mut headers) = (None, None);
+    messages.each(|message, name, value| {
+        if message != MESSAGE {
+            return;
+        }
+        let question = question.get_or_insert_with(Told::default);
+        let port = |number| u16::try_from(number).unwrap_or_default();
+        match (name, value) {
+            ("source", Value::Address(address)) => question.ends[0].0 = Some(address),
+            ("source-port", Value::Integer(number)) => question.ends[0].1 = port(number),
+            ("local", Value::Address(address)) => question.ends[1].0 = Some(address),
+            ("local-port", Value::Integer(number)) => question.ends[1].1 = port(number),
+            ("method", value) => question.method = value.text(),
+            ("target", value) => question.target = value.text(),
+            ("headers", Value::Bytes(bytes)) => headers = Some(bytes),
+            _ => {}
+        }
+    })?;
+    if let (Some(question), Some(bytes)) = (&mut question, headers) {
+        question.headers = headers_of(bytes)?;
+    }
+    Ok(question)
+}
+
+impl Told<'_> {
+    /// The request, as a process tells of it.
+    ///
+    /// # Errors
+    /// [`http::Fault`] for one that no limit can be held to.
+    pub(super) fn question(&self, peer: Peer) -> Result<Question<'_>, http::Fault> {
+        let source = self.ends[0].0.ok_or(http::Fault::NoSource)?;
+        let asked = Asked::told(source, self.method, self.target, &self.headers)?;
+        let end = |(address, port): (Option<IpAddr>, u16)| {
+            Some(SocketAddr::new(address?.to_canonical(), port)).filter(|_| port != 0)
+        };
+        // Who asks by a loopback address may be anybody, and so names no connection.
+        let connection = match (peer, self.ends.map(end)) {
+            (Peer::User(_), [Some(remote), Some(local)]) => Some(Connection { remote, local }),
+            _ => None,
+        };
+        Ok(Question { asked, connection, cost: 1, peek: false })
+    }
+}
+
+/// The headers that the sample `req.hdrs_bin` has: names and values with their lengths, and an empty name and value at the end.
+fn headers_of(bytes: &[u8]) -> Result<HeaderMap, Fault> {
+    let (mut reader, mut headers) = (Reader(bytes), HeaderMap::new());
+    while !reader.is_empty() {
+        let (name, value) = (reader.counted()?, reader.counted()?);
+        if name.is_empty() {
+            break;
+        }
+        // HAProxy took them for valid, so what is not valid here is no header of an attribute.
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            headers.try_append(name, value).map_err(|_| Fault::TOO_LARGE)?;
+        }
+    }
+    Ok(headers)
+}

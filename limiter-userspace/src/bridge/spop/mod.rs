@@ -1,0 +1,222 @@
+//! The answers to HAProxy, by SPOP 2.0, the protocol of its Stream Processing Offload Engine.
+//!
+//! HAProxy asks by a message `limiter-request`. The answer sets variables of the transaction:
+//!
+//! | variable | type | meaning |
+//! |---|---|---|
+//! | `status` | number | 204 for a request that passes, 429 or 403 for one that is refused, 400 for one that no limit can be held to |
+//! | `limit` | text | the limit that refuses it |
+//! | `degrade` | text | the limits that have the service do less for one that passes |
+//! | `source` | text | what the kernel has left for the source |
+//! | `body` | text | the body of a refusal, `application/problem+json` |
+//! | `ratelimit`, `retry_after`, … | text | the [fields](super::fields) of the answer, with `_` for `-` |
+
+mod asked;
+mod frame;
+mod value;
+
+use std::{
+    iter, slice,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    select,
+    time::timeout,
+};
+
+use self::{
+    asked::read,
+    frame::{Frame, Id, MOST, Messages, Set, write_answer, write_disconnect, write_hello},
+};
+use super::{
+    fields::{degraded, exceeded, fields, problem, seconds_to_wait},
+    http::{Accepted, Decision, PATIENCE, Service, Timed, random},
+    listener::Peer,
+};
+
+/// How long a conversation may be silent between questions: HAProxy ends it itself before.
+const SILENCE: Duration = Duration::from_secs(300);
+/// How much is read at once, in bytes.
+const READ: usize = 16 << 10;
+/// The length of a frame, before it.
+const LENGTH: usize = 4;
+
+/// Why a conversation ends, as HAProxy is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fault {
+    /// The status code of SPOP.
+    code: u32,
+    message: &'static str,
+}
+
+impl Fault {
+    const NORMAL: Self = Self { code: 0, message: "the bridge ends" };
+    const LATE: Self = Self { code: 2, message: "a frame came late" };
+    const TOO_LARGE: Self = Self { code: 3, message: "the frame is larger than was agreed" };
+    const INVALID: Self = Self { code: 4, message: "the frame is invalid" };
+    const NO_VERSION: Self = Self { code: 5, message: "supported-versions is missing" };
+    const NO_SIZE: Self = Self { code: 6, message: "max-frame-size is missing" };
+    const OTHER_VERSION: Self = Self { code: 8, message: "only SPOP 2.0 is spoken" };
+    const BAD_SIZE: Self = Self { code: 9, message: "max-frame-size is too small" };
+    const FRAGMENTED: Self = Self { code: 10, message: "fragments are not taken" };
+    const UNTRUSTED: Self =
+        Self { code: 99, message: "this user may not ask: name it with --trusted" };
+}
+
+/// Answers the questions of a connection, in their order.
+pub(super) async fn converse(mut connection: Accepted) {
+    let mut end = connection.end.clone();
+    let mut conversation = Conversation::default();
+    let mut answers = Vec::new();
+    let fault = loop {
+        let took = conversation.take(connection.service(), connection.peer, &mut answers).await;
+        if !answers.is_empty() {
+            if connection.stream.write_all(&answers).await.is_err() {
+                return;
+            }
+            answers.clear();
+        }
+        match took {
+            Ok(Next::Frame) => {}
+            Ok(Next::End) => return,
+            Err(fault) => break fault,
+        }
+        let patience = if conversation.is_silent() { SILENCE } else { PATIENCE };
+        conversation.received.reserve(READ);
+        let read = timeout(patience, connection.stream.read_buf(&mut conversation.received));
+        let read = select! {
+            biased;
+            read = read => read,
+            _ = end.wait_for(|end| *end) => break Fault::NORMAL,
+        };
+        match read {
+            Ok(Ok(1..)) => {}
+            // HAProxy is gone.
+            Ok(Ok(0) | Err(_)) => return,
+            Err(_) => break Fault::LATE,
+        }
+    };
+    write_disconnect(&mut answers, fault);
+    // Whoever does not read it learns that the connection ended.
+    let _: Result<_, _> = timeout(PATIENCE, connection.stream.write_all(&answers)).await;
+}
+
+/// What a conversation waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// The rest of a frame, or another one.
+    Frame,
+    /// Nothing: it is over.
+    End,
+}
+
+/// What was received, and what was agreed.
+#[derive(Debug, Default)]
+struct Conversation {
+    received: Vec<u8>,
+    /// The most bytes of a frame, once HAProxy has said hello.
+    agreed: Option<u32>,
+}
+
+impl Conversation {
+    /// Whether nothing is awaited but the next question.
+    const fn is_silent(&self) -> bool {
+        self.agreed.is_some() && self.received.is_empty()
+    }
+
+    /// Answers the whole frames among what was received.
+    async fn take(
+        &mut self,
+        service: &Service,
+        peer: Peer,
+        answers: &mut Vec<u8>,
+    ) -> Result<Next, Fault> {
+        let mut rest = &*self.received;
+        while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {
+            let length = u32::from_be_bytes(*length);
+            if length > self.agreed.unwrap_or(MOST) {
+                return Err(Fault::TOO_LARGE);
+            }
+            let Some((frame, behind)) = behind.split_at_checked(length as usize) else { break };
+            rest = behind;
+            match (Frame::read(frame)?, self.agreed) {
+                (Frame::Hello { most, is_check }, None) => {
+                    write_hello(answers, most);
+                    self.agreed = Some(most);
+                    if is_check {
+                        return Ok(Next::End);
+                    }
+                    if service.check(peer).is_err() {
+                        return Err(Fault::UNTRUSTED);
+                    }
+                }
+                (Frame::Notify { id, messages }, Some(_)) => {
+                    answer(service, peer, id, messages, answers).await?;
+                }
+                (Frame::Disconnect, _) => return Ok(Next::End),
+                (Frame::Hello { .. }, Some(_)) | (Frame::Notify { .. }, None) => {
+                    return Err(Fault::INVALID);
+                }
+            }
+        }
+        let read = self.received.len() - rest.len();
+        self.received.drain(..read);
+        Ok(Next::Frame)
+    }
+}
+
+/// Answers a question.
+async fn answer(
+    service: &Service,
+    peer: Peer,
+    id: Id,
+    messages: Messages<'_>,
+    answers: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let begin = Instant::now();
+    let number = |status: u16| ("status", Set::Number(status.into()));
+    let Some(asked) = read(messages)? else {
+        write_answer(answers, id, []);
+        return Ok(());
+    };
+    let decision = match asked.question(peer) {
+        Ok(question) => service.decide(&question).await,
+        Err(fault) => Err(fault),
+    };
+    let (status, texts) = match decision {
+        Ok(Decision::Answered(answer, policy, over)) => {
+            let fields = fields(&policy, &answer, random()).into_iter();
+            let mut texts: Vec<_> =
+                fields.map(|(name, value)| (name.replace('-', "_"), value)).collect();
+            let mut tell = |name: &str, text: Option<String>| {
+                texts.extend(text.map(|text| (name.to_owned(), text)));
+            };
+            tell("limit", answer.limited_by(&policy).map(str::to_owned));
+            tell("body", problem(&policy, &answer).map(|body| body.to_string()));
+            tell("degrade", degraded(&policy, &answer));
+            tell("source", over.map(|over| over.to_string()));
+            (answer.verdict.refusal().unwrap_or(204), texts)
+        }
+        Ok(Decision::Refused(over)) => {
+            let mut texts = vec![
+                ("body".to_owned(), exceeded(slice::from_ref(&over.limit)).to_string()),
+                ("limit".to_owned(), over.limit.clone()),
+                ("source".to_owned(), over.to_string()),
+            ];
+            let wait = seconds_to_wait(over.wait, random());
+            texts.extend(wait.map(|seconds| ("retry_after".to_owned(), seconds.to_string())));
+            (429, texts)
+        }
+        Err(fault) => (fault.status(), Vec::new()),
+    };
+    let variables = texts.iter().map(|(name, text)| (&**name, Set::Text(text)));
+    write_answer(answers, id, iter::once(number(status)).chain(variables));
+    service.tallies.took(Timed::Spop, begin.elapsed());
+    service.tallies.answered(Timed::Spop.name(), status);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! `limiter penalty add --push` and `penalty del --push`: blocks of single sources, without another policy.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    cli::keep_ssh::KeepSsh,
+    cli::no_instance,
+    datapath::{
+        bpffs::Pins,
+        link::exists,
+        program::Clock,
+        pushes::{Pushed, Pusher},
+    },
+    error::{Error as Failed, Failure, Result},
+    output::{
+        number::{duration, grouped},
+        stream::Output,
+    },
+    query::{self, source::source_name},
+};
+
+/// The JSON schema.
+const SCHEMA: &str = "limiter.pushed/1";
+
+/// A block cannot be pushed.
+#[derive(Debug, Error)]
+enum Unpushed {
+    #[error("{0} is more than one source, and --push blocks single sources")]
+    Wide(IpNet),
+    #[error("{} of {} sources are not blocked: the blocks of all records run that they could take", grouped(*full as u64),
+            grouped(*all as u64))]
+    Full { full: usize, all: usize },
+}
+
+impl Failure for Unpushed {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Wide(_) => 2,
+            Self::Full { .. } => 1,
+        }
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some(
+            match self {
+                Self::Wide(_) => "leave out --push",
+                Self::Full { .. } => "block them without --push, or attach with more --buckets",
+            }
+            .to_owned(),
+        )
+    }
+}
+
+/// What became of a source, in JSON.
+#[derive(Serialize)]
+struct Entry {
+    src: String,
+    result: &'static str,
+    seconds_left: u64,
+}
+
+/// Blocks sources for a time.
+pub(super) fn push(
+    given: &[IpNet],
+    time: Duration,
+    keep: &KeepSsh,
+    pins: &Pins,
+    output: &mut Output,
+) -> Result<()> {
+    let session = keep.session(output)?;
+    let mut pusher = open(pins)?;
+    let sources = sources(given, &pusher)?;
+    let own = session.and_then(|session| sources.iter().find(|it| it.contains(&session.peer)));
+    if let Some(prefix) = own {
+        return Err(Failed::OwnSession { prefix: *prefix });
+    }
+    let length = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut entries = Vec::with_capacity(sources.len());
+    for source in &sources {
+        let now = query::now();
+        let pushed = pusher.push(source.addr(), now.saturating_add(length))?;
+        let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
+        let (result, left) = match pushed {
+            Pushed::Blocked => ("blocked", time),
+            Pushed::Longer(until) => ("shorter", left(until)),
+            Pushed::Allowed => ("allowed", Duration::ZERO),
+            Pushed::Full => ("full", Duration::ZERO),
+        };
+        entries.push(Entry { src: source_name(*source), result, seconds_left: left.as_secs() });
+    }
+    let count = |result| entries.iter().filter(|it| it.result == result).count();
+    let full = count("full");
+    if output.is_json() {
+        output.entries(SCHEMA, "sources", &entries)?;
+    } else if let [Entry { src, result, seconds_left }] = &entries[..] {
+        let left = duration(Duration::from_secs(*seconds_left));
+        match *result {
+            "blocked" => writeln!(output, "penalty: {src} is blocked for {}", duration(time))?,
+            "shorter" => writeln!(output, "penalty: {src} is blocked already, for {left} more")?,
+            "allowed" => writeln!(output, "penalty: {src} is not blocked: it is on `allow`")?,
+            _ => {}
+        }
+    } else {
+        let mut said =
+            format!("penalty: {} blocked for {}", number(count("blocked")), duration(time));
+        for (count, words) in [
+            (count("shorter"), "blocked for longer already"),
+            (count("allowed"), "not blocked, as `allow` has them"),
+        ] {
+            if count > 0 {
+                said += &format!("; {} {words}", grouped(count as u64));
+            }
+        }
+        writeln!(output, "{said}")?;
+    }
+    if full == 0 {
+        return Ok(());
+    }
+    // The error that sets the exit code is printed after the output.
+    output.flush()?;
+    Err(Unpushed::Full { full, all: entries.len() }.into())
+}
+
+/// Ends the blocks that were pushed of sources.
+pub(super) fn lift(given: &[IpNet], pins: &Pins, output: &mut Output) -> Result<()> {
+    let mut pusher = open(pins)?;
+    let sources = sources(given, &pusher)?;
+    let mut entries = Vec::with_capacity(sources.len());
+    for source in &sources {
+        let result = if pusher.lift(source.addr())? { "lifted" } else { "not_blocked" };
+        entries.push(Entry { src: source_name(*source), result, seconds_left: 0 });
+    }
+    if output.is_json() {
+        return Ok(output.entries(SCHEMA, "sources", &entries)?);
+    }
+    let lifted = entries.iter().filter(|it| it.result == "lifted").count();
+    match &entries[..] {
+        [Entry { src, .. }] if lifted == 0 => writeln!(output, "penalty: no push blocks {src}")?,
+        [Entry { src, .. }] => writeln!(output, "penalty: the pushed block of {src} is ended")?,
+        _ => writeln!(output, "penalty: the pushed blocks of {} are ended", number(lifted))?,
+    }
+    Ok(())
+}
+
+fn open(pins: &Pins) -> Result<Pusher> {
+    let opened = if exists(pins)? { Pusher::open(pins, Clock::Monotonic)? } else { None };
+    opened.ok_or_else(|| no_instance(pins))
+}
+
+/// The sources that prefixes are, or are part of, each once.
+fn sources(given: &[IpNet], pusher: &Pusher) -> Result<Vec<IpNet>> {
+    let source = |prefix: &IpNet| -> Result<IpNet> {
+        let source = pusher.source_of(prefix.addr())?;
+        match prefix.prefix_len() < source.prefix_len() {
+            true => Err(Unpushed::Wide(*prefix).into()),
+            false => Ok(source),
+        }
+    };
+    Ok(super::given::each_once(given.iter().map(source).collect::<Result<_>>()?))
+}
+
+fn number(sources: usize) -> String {
+    match sources {
+        1 => "1 source".to_owned(),
+        more => format!("{} sources", grouped(more as u64)),
+    }
+}

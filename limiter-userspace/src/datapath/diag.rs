@@ -1,0 +1,158 @@
+//! Looking up a TCP connection of this network namespace, by sock_diag(7).
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use super::netlink::{Family, attribute, inquire};
+
+/// `SOCK_DIAG_BY_FAMILY`.
+const BY_FAMILY: u16 = 20;
+/// `INET_DIAG_INFO`, and its bit in a request.
+const INFO: u16 = 2;
+const ASKS_INFO: u8 = 1 << (INFO - 1);
+/// `INET_DIAG_NOCOOKIE`.
+const NO_COOKIE: u32 = u32::MAX;
+/// The bytes of a `struct inet_diag_msg`, before its attributes.
+const MESSAGE: usize = 72;
+/// Where a `struct tcp_info` has when data, and when an acknowledgment, was last received, in milliseconds before.
+const RECEIVED: [usize; 2] = [52, 56];
+
+/// `struct inet_diag_req_v2`, with its `struct inet_diag_sockid`. Ports and addresses are in network order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    family: u8,
+    protocol: u8,
+    extensions: u8,
+    pad: u8,
+    states: u32,
+    local_port: [u8; 2],
+    remote_port: [u8; 2],
+    local: [u8; 16],
+    remote: [u8; 16],
+    interface: u32,
+    cookie: [u32; 2],
+}
+
+const _: () = assert!(size_of::<Request>() == 56);
+
+/// A socket that the kernel finds for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Socket {
+    /// Its state, of `include/net/tcp_states.h`.
+    state: u8,
+    /// Since when the other end has sent nothing; `None` for one that is closing and tells nothing.
+    pub(crate) silent: Option<Duration>,
+}
+
+impl Socket {
+    /// Whether the other end completed the handshake, and may send still: ESTABLISHED, FIN_WAIT1, FIN_WAIT2 or CLOSE_WAIT. A
+    /// socket that listens is found for any other end, also for one that was forged.
+    pub(crate) const fn is_connected(&self) -> bool {
+        matches!(self.state, 1 | 4 | 5 | 8)
+    }
+}
+
+/// Looks up the socket of a connection between these ends; `None` if there is none.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Socket>> {
+    let family = match (local.ip(), remote.ip()) {
+        (IpAddr::V4(_), IpAddr::V4(_)) => libc::AF_INET,
+        (IpAddr::V6(_), IpAddr::V6(_)) => libc::AF_INET6,
+        _ => return Ok(None),
+    };
+    let request = Request {
+        family: family as u8,
+        protocol: libc::IPPROTO_TCP as u8,
+        extensions: ASKS_INFO,
+        pad: 0,
+        states: u32::MAX,
+        local_port: local.port().to_be_bytes(),
+        remote_port: remote.port().to_be_bytes(),
+        local: octets(local.ip()),
+        remote: octets(remote.ip()),
+        interface: 0,
+        cookie: [NO_COOKIE; 2],
+    };
+    match inquire(Family::Sockets, BY_FAMILY, request) {
+        Ok(answers) => Ok(answers.first().and_then(|answer| read(answer))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read(answer: &[u8]) -> Option<Socket> {
+    let &[_, state, ..] = answer.first_chunk::<MESSAGE>()?;
+    let info = attribute(answer.get(MESSAGE..)?, INFO);
+    let at = |at: usize| Some(u32::from_ne_bytes(*info?.get(at..)?.first_chunk()?));
+    let silent = RECEIVED.into_iter().filter_map(at).min();
+    Some(Socket { state, silent: silent.map(|it| Duration::from_millis(it.into())) })
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::{Shutdown, TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_found_by_both_ends_and_a_listener_is_no_proof() {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            // Of a listener for both families, the socket of an IPv4 connection is one of IPv6.
+            let host =
+                if address == "[::]:0" { "127.0.0.1" } else { address.rsplit_once(':').unwrap().0 };
+            let mut client = TcpStream::connect(format!("{host}:{port}")).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let (local, remote) = (client.peer_addr().unwrap(), client.local_addr().unwrap());
+            let found = socket(local, remote).unwrap().unwrap();
+            assert!(found.is_connected(), "{address}: {found:?}");
+            assert!(found.silent.unwrap() < Duration::from_secs(60));
+            // Nobody has this port.
+            let forged = SocketAddr::new(remote.ip(), remote.port() ^ 1);
+            let found = socket(local, forged).unwrap();
+            assert!(!found.is_some_and(|it| it.is_connected()), "{address}: {found:?}");
+            let other = SocketAddr::new(local.ip(), local.port() ^ 1);
+            assert!(!socket(other, remote).unwrap().is_some_and(|it| it.is_connected()));
+            // The client sends no more, and is answered still.
+            client.shutdown(Shutdown::Write).unwrap();
+            server.read_to_end(&mut Vec::new()).unwrap();
+            assert_eq!(socket(local, remote).unwrap().unwrap().state, 8, "CLOSE_WAIT");
+            assert!(socket(local, remote).unwrap().unwrap().is_connected());
+            server.write_all(b"x").unwrap();
+            drop(server);
+            client.read_to_end(&mut Vec::new()).unwrap();
+            let closed = socket(local, remote).unwrap();
+            assert!(!closed.is_some_and(|it| it.is_connected()), "{closed:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_none() {
+        let mut answer = [0; MESSAGE];
+        answer[1] = 10;
+        assert!(!read(&answer).unwrap().is_connected());
+        for length in 0..MESSAGE {
+            assert_eq!(read(&answer[..length]), None);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Makes limits on requests of a configuration of Envoy's rate limit service, github.com/envoyproxy/ratelimit.
+//!
+//! There, the entries of a descriptor are looked up one after the other in a tree of keys and values. A value itself comes before
+//! one with a `*`, and a node without a value is for all others. Here, the nodes of one key below the same node are one limit:
+//! the node without a value has its rate, and the others are overrides. What has no such form is warned of.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use limiter_common::algorithm::rate::{Rate, SECOND};
+
+use super::{
+    DOCUMENT_BYTES, Faults, Warnings,
+    fault::Findings,
+    not_text,
+    request::values::is_reserved,
+    scalar::{self, NAME, expected},
+    source::{Source, ticked},
+    tree::{Node, Value, tree},
+};
+use crate::policy::model::{
+    Allowance, Attribute, AttributeSource, Field, Mode, OverrideWhom, Pattern, Policy,
+    RequestKeyPart, RequestLayer, RequestLimit, RequestOverride, Whom,
+};
+
+/// The algorithm of the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowAlgorithm {
+    /// At most about the limit in the last unit.
+    #[default]
+    SlidingWindow,
+    /// At most the limit in each unit of the clock of this machine.
+    FixedWindow,
+    /// The limit at once, and as much again over a unit.
+    TokenBucket,
+}
+
+/// The most overrides of a limit.
+const MOST_OVERRIDES: usize = 4_096;
+/// Keys whose meaning is lost.
+const LOST: [&str; 4] = ["detailed_metric", "value_to_metric", "share_threshold", "quota_mode"];
+/// The lengths of units in seconds.
+const UNITS: [(&str, u64); 7] = [
+    ("second", 1),
+    ("minute", 60),
+    ("hour", 3_600),
+    ("day", 86_400),
+    ("week", 7 * 86_400),
+    ("month", 30 * 86_400),
+    ("year", 365 * 86_400),
+];
+
+/// Adds the limits of a configuration, or of those in a ConfigMap of Kubernetes, to a policy. Returns what is warned of.
+///
+/// # Errors
+/// All faults of the text.
+pub fn import(
+    name: &str,
+    text: &[u8],
+    algorithm: WindowAlgorithm,
+    policy: &mut Policy,
+) -> Result<Vec<Warnings>, Faults> {
+    if text.len() as u64 > DOCUMENT_BYTES {
+        return Err(Faults::of_file(
+            name,
+            format!("it has more than {DOCUMENT_BYTES} bytes"),
+            None,
+        ));
+    }
+    let text = match std::str::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) => return Err(not_text(name, text, error.valid_up_to())),
+    };
+    let source = Source::new(name, text);
+    let mut findings = Findings::new(&source);
+    let mut all = Vec::new();
+    if let Some(root) = tree(text, &mut findings) {
+        let files = match (get(&root, "kind"), get(&root, "data").map(|data| &data.value)) {
+            (Some(kind), Some(Value::Map(files))) if is_text(kind, "ConfigMap") => Some(files),
+            _ => None,
+        };
+        match files {
+            None => Reader { policy, findings: &mut findings, algorithm, domain: None }.read(&root),
+            Some(files) => {
+                for (word, node) in files {
+                    if let Some(text) = scalar::text(node, &mut findings) {
+                        let name = format!("{name}: {}", word.text);
+                        // A text in it has no `kind` that this reads, so it goes no deeper.
+                        let own = Source::new(&name, text);
+                        let mut found = Findings::new(&own);
+                        if let Some(root) = tree(text, &mut found) {
+                            let findings = &mut found;
+                            Reader { policy, findings, algorithm, domain: None }.read(&root);
+                        }
+                        all.push(found.take_warnings());
+                        if let Some(faults) = found.into_faults() {
+                            return Err(faults);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all.push(findings.take_warnings());
+    findings.into_faults().map_or(Ok(all), Err)
+}
+
+/// The value of a key of a mapping.
+fn get<'n, 't>(node: &'n Node<'t>, key: &str) -> Option<&'n Node<'t>> {
+    let Value::Map(pairs) = &node.value else { return None };
+    let found = pairs.iter().find(|(word, _)| word.text == key);
+    found.map(|(_, node)| node).filter(|node| !matches!(node.value, Value::Empty))
+}
+
+fn is_text(node: &Node<'_>, expected: &str) -> bool {
+    matches!(&node.value, Value::Text(text) if text == expected)
+}
+
+/// The nodes from the root to a node, as far as the limits below it go.
+#[derive(Clone, Default)]
+struct Path {
+    /// Keys and values, for names.
+    words: Vec<String>,
+    fields: BTreeMap<Field, Vec<Pattern>>,
+    sources: Vec<Whom>,
+    parts: Vec<RequestKeyPart>,
+    /// What other nodes are about.
+    exempt: Vec<RequestOverride>,
+}
+
+impl Path {
+    fn has(&self, part: &RequestKeyPart) -> bool {
+        let is_matched = match part {
+            RequestKeyPart::Field(field) => self.fields.contains_key(field),
+            _ => !self.sources.is_empty(),
+        };
+        is_matched || self.parts.contains(part)
+    }
+}
+
+/// What a node says of rates.
+enum Told {
+    Nothing,
+    Unlimited,
+    Limited(Allowance),
+}
+
+/// The values that a node is about; `None`: all.
+type Values = Option<Pattern>;
+
+struct Reader<'p, 'f, 's> {
+    policy: &'p mut Policy,
+    findings: &'f mut Findings<'s>,
+    algorithm: WindowAlgorithm,
+    domain: Option<String>,
+}
+
+impl Reader<'_, '_, '_> {
+    fn read(mut self, root: &Node<'_>) {
+        let Some(domain) = get(root, "domain") else {
+            return self.findings.add(root.at, "there is no `domain`", "give a file of ratelimit");
+        };
+        self.domain = scalar::text(domain, self.findings).map(str::to_owned);
+        if let Some(nodes) = get(root, "descriptors") {
+            self.level(nodes, &Path::default());
+        }
+    }
+
+    /// Reads the nodes of one level, grouped by their keys.
+    fn level(&mut self, nodes: &Node<'_>, path: &Path) {
+        let Value::List(nodes) = &nodes.value else {
+            return expected(nodes, "a list of descriptors", self.findings);
+        };
+        let mut groups: Vec<(&str, Vec<&Node<'_>>)> = Vec::new();
+        let mut places = BTreeMap::new();
+        for node in nodes {
+            let Some(key) = get(node, "key") else {
+                self.findings.add(node.at, "a descriptor has no `key`", "give it one");
+                continue;
+            };
+            let Some(key) = scalar::text(key, self.findings) else { continue };
+            let at = *places.entry(key).or_insert_with(|| {
+                groups.push((key, Vec::new()));
+                groups.len() - 1
+            });
+            if let Some((_, group)) = groups.get_mut(at) {
+                group.push(node);
+            }
+        }
+        for (key, nodes) in groups {
+            if self.findings.is_full() || self.policy.on_requests.len() > Policy::MOST_ON_REQUESTS {
+                return;
+            }
+            self.group(key, &nodes, path);
+        }
+    }
+
+    /// Reads the nodes of one key below the same node.
+    fn group(&mut self, key: &str, nodes: &[&Node<'_>], path: &Path) {
+        let Some(at) = nodes.first().map(|node| node.at) else { return };
+        let Some(part) = self.part(key) else {
+            let message = format!("descriptors with the key {} are left out", ticked(key));
+            return self.findings.warn(
+                at,
+                message,
+                "have the proxy send a key of lower-case letters",
+            );
+        };
+        if path.has(&part) {
+            let message = format!("{} is in a descriptor twice, which is left out", ticked(key));
+            return self.findings.warn(at, message, "have the proxy send two keys");
+        }
+        if nodes.len() > MOST_OVERRIDES {
+            let message = format!("{} has more than {MOST_OVERRIDES} values", ticked(key));
+            return self.findings.add(at, message, "write those that begin alike with a `*`");
+        }
+        let mut nodes: Vec<(Values, &Node<'_>)> =
+            nodes.iter().map(|node| (values(node), *node)).collect();
+        nodes.sort_by_key(|(values, _)| match values {
+            Some(Pattern::Exact(_)) => 0,
+            Some(Pattern::Prefix(_)) => 1,
+            None => 2,
+        });
+        self.limit(key, &part, &nodes, path);
+        for (at, (values, node)) in nodes.iter().enumerate() {
+            let Some(children) = get(node, "descriptors") else { continue };
+            let mut below = path.clone();
+            match (values, &part) {
+                (None, _) => below.words.push(key.to_owned()),
+                (Some(pattern), RequestKeyPart::Field(field)) => {
+                    below.words.push(pattern.to_string());
+                    below.fields.insert(field.clone(), vec![pattern.clone()]);
+                }
+                (Some(pattern), _) => {
+                    let Some(prefix) = prefix(pattern) else { continue };
+                    below.words.push(pattern.to_string());
+                    below.sources.push(Whom::Prefix(prefix));
+                }
+            }
+            // What a node before this one is about is not what this is about.
+            if !matches!(values, Some(Pattern::Exact(_))) {
+                below.parts.push(part.clone());
+                let others = nodes.iter().take(at).filter_map(|(values, _)| values.as_ref());
+                below.exempt.extend(others.filter_map(|it| about(&part, it, None)));
+            }
+            if get(node, "rate_limit").is_some() {
+                let message = "its limit counts descriptors with further entries, too";
+                self.findings.warn(node.at, message, "have the proxy send one or the other");
+            }
+            self.level(children, &below);
+        }
+    }
+
+    /// Makes a limit of the nodes of one key.
+    fn limit(
+        &mut self,
+        key: &str,
+        part: &RequestKeyPart,
+        nodes: &[(Values, &Node<'_>)],
+        path: &Path,
+    ) {
+        let parts: Vec<_> = path.parts.iter().chain([part]).cloned().collect();
+        let mut limit = RequestLimit::new("", &parts);
+        limit.matching.fields.clone_from(&path.fields);
+        limit.matching.sources.clone_from(&path.sources);
+        let domain = self.domain.iter().map(|domain| Pattern::Exact(domain.clone()));
+        limit.matching.fields.insert(Field::Domain, domain.collect());
+        limit.overrides.clone_from(&path.exempt);
+        let is_shadow =
+            |node: &Node<'_>| get(node, "shadow_mode").is_some_and(|it| is_text(it, "true"));
+        let limiting = |(_, node): &&(Values, &Node<'_>)| get(node, "rate_limit").is_some();
+        let is_monitored = nodes.iter().filter(limiting).all(|(_, node)| is_shadow(node));
+        if is_monitored {
+            limit.mode = Mode::Monitor;
+        }
+        let mut is_limiting = false;
+        for (values, node) in nodes {
+            self.warn_of_lost(node);
+            let told = self.told(node);
+            is_limiting |= matches!(told, Told::Limited(_));
+            let allowance = match told {
+                Told::Limited(_) if is_shadow(node) && !is_monitored => {
+                    let message =
+                        "with `shadow_mode` beside values without it, this is not limited";
+                    self.findings.warn(node.at, message, "make it a limit with `action: monitor`");
+                    None
+                }
+                Told::Limited(allowance) => Some(allowance),
+                Told::Unlimited | Told::Nothing => None,
+            };
+            match (values, allowance) {
+                (Some(pattern), allowance) => match about(part, pattern, allowance) {
+                    Some(entry) => limit.overrides.push(entry),
+                    None => {
+                        let message = "its value is no address, and it is left out";
+                        self.findings.warn(node.at, message, "give an address");
+                    }
+                },
+                (None, Some(allowance)) => limit.layers.push(RequestLayer { allowance, key: None }),
+                (None, None) => {}
+            }
+        }
+        if is_limiting {
+            limit.layers.truncate(1);
+            let only = match nodes {
+                [(Some(pattern), _)] => pattern.to_string(),
+                _ => key.to_owned(),
+            };
+            limit.name = self.name(path.words.iter().map(String::as_str).chain([&*only]));
+            self.policy.on_requests.push(limit);
+        }
+    }
+
+    /// The part of a key that the entries of this key are; `None` if a descriptor cannot tell it.
+    fn part(&mut self, key: &str) -> Option<RequestKeyPart> {
+        let field = match key {
+            "remote_address" | "masked_remote_address" => return Some(RequestKeyPart::Source),
+            "method" => Field::Method,
+            "host" => Field::Host,
+            "path" => Field::Path,
+            _ => {
+                let is_known = |attribute: &Attribute| match &attribute.from {
+                    AttributeSource::Header(header) => header == key,
+                    _ => false,
+                };
+                let attributes = &mut self.policy.attributes;
+                let known = attributes.iter().find(|(_, it)| is_known(it)).map(|(name, _)| name);
+                let name = match known {
+                    Some(name) => name.clone(),
+                    None if name_of(key) == key && !is_reserved(key) => {
+                        let from = AttributeSource::Descriptor;
+                        let attribute = Attribute { from, digest: false };
+                        attributes.entry(key.to_owned()).or_insert(attribute);
+                        key.to_owned()
+                    }
+                    // The entries of a descriptor tell of the headers of their names, too.
+                    None if is_header(key) => {
+                        let name = unique(&format!("x-{}", name_of(key)), |it| {
+                            attributes.contains_key(it) || is_reserved(it)
+                        });
+                        let from = AttributeSource::Header(key.to_owned());
+                        attributes.insert(name.clone(), Attribute { from, digest: false });
+                        name
+                    }
+                    None => return None,
+                };
+                Field::Attribute(name)
+            }
+        };
+        Some(RequestKeyPart::Field(field))
+    }
+
+    /// What a node says of rates.
+    fn told(&mut self, node: &Node<'_>) -> Told {
+        let Some(rate) = get(node, "rate_limit") else { return Told::Nothing };
+        if get(rate, "unlimited").is_some_and(|it| is_text(it, "true")) {
+            return Told::Unlimited;
+        }
+        if let Some(replaces) = get(rate, "replaces") {
+            let message = "what it replaces is limited, too";
+            self.findings.warn(replaces.at, message, "have the proxy send one or the other");
+        }
+        let Some(unit) = get(rate, "unit") else {
+            self.findings.add(rate.at, "there is no `unit`", "give one, such as `second`");
+            return Told::Nothing;
+        };
+        let text = scalar::text(unit, self.findings).unwrap_or_default().to_ascii_lowercase();
+        let Some((_, seconds)) = UNITS.iter().find(|(name, _)| *name == text) else {
+            let remedy = "give second, minute, hour, day, week, month or year";
+            self.findings.add(unit.at, format!("{} is no unit", ticked(&text)), remedy);
+            return Told::Nothing;
+        };
+        let Some(node) = get(rate, "requests_per_unit") else {
+            self.findings.add(rate.at, "there is no `requests_per_unit`", "give a number");
+            return Told::Nothing;
+        };
+        let range = 0..=u64::from(u32::MAX);
+        let Some(limit) = scalar::whole(node, "the number", range, self.findings) else {
+            return Told::Nothing;
+        };
+        if limit == 0 {
+            let message = "0 is more than nothing here: 1 passes";
+            self.findings.warn(node.at, message, "make it a limit with `action: drop`");
+        }
+        Told::Limited(self.allowance(limit.max(1), seconds * SECOND))
+    }
+
+    const fn allowance(&self, limit: u64, window: u64) -> Allowance {
+        match self.algorithm {
+            WindowAlgorithm::SlidingWindow => Allowance::SlidingWindow { limit, window },
+            WindowAlgorithm::FixedWindow => Allowance::FixedWindow { limit, window },
+            WindowAlgorithm::TokenBucket => {
+                let rate = Rate { packets: limit, period: window };
+                Allowance::TokenBucket { rate, burst: limit }
+            }
+        }
+    }
+
+    fn warn_of_lost(&mut self, node: &Node<'_>) {
+        let Value::Map(pairs) = &node.value else { return };
+        for (word, _) in pairs.iter().filter(|(word, _)| LOST.contains(&&*word.text)) {
+            let message = format!("{} has no meaning here", ticked(&word.text));
+            self.findings.warn(word.at, message, "each value is counted, and metrics are by limit");
+        }
+    }
+
+    /// A name for a limit, of these words.
+    fn name<'w>(&self, words: impl Iterator<Item = &'w str>) -> String {
+        let name = name_of(&words.collect::<Vec<_>>().join("-"));
+        let limits = &self.policy.on_requests;
+        unique(&name, |name| limits.iter().any(|limit| limit.name == name))
+    }
+}
+
+/// The values that a node is about.
+fn values(node: &Node<'_>) -> Values {
+    let Some(Value::Text(text)) = get(node, "value").map(|node| &node.value) else { return None };
+    Some(match text.strip_suffix('*') {
+        Some(prefix) => Pattern::Prefix(prefix.to_owned()),
+        None if text.is_empty() => return None,
+        None => Pattern::Exact(text.to_string()),
+    })
+}
+
+/// An override for these values; without an allowance, they are not limited. `None` for a source that is no address.
+fn about(
+    part: &RequestKeyPart,
+    pattern: &Pattern,
+    allowance: Option<Allowance>,
+) -> Option<RequestOverride> {
+    let layers = allowance.map(|allowance| vec![allowance]);
+    Some(match part {
+        RequestKeyPart::Field(field) => RequestOverride {
+            whom: None,
+            fields: BTreeMap::from([(field.clone(), pattern.clone())]),
+            layers,
+        },
+        _ => {
+            let whom = Some(OverrideWhom::Prefix(prefix(pattern)?));
+            RequestOverride { whom, fields: BTreeMap::new(), layers }
+        }
+    })
+}
+
+/// The prefix of a value of a source.
+fn prefix(pattern: &Pattern) -> Option<IpNet> {
+    let Pattern::Exact(text) = pattern else { return None };
+    let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+    text.parse::<IpNet>().ok().or_else(address).map(|prefix| prefix.trunc())
+}
+
+/// A text as the name of a limit or an attribute.
+fn name_of(text: &str) -> String {
+    let fits = |it: char| matches!(it, 'a'..='z' | '0'..='9' | '_' | '-');
+    let name = text.chars().map(|it| it.to_ascii_lowercase());
+    let name = name.map(|it| if fits(it) { it } else { '-' }).take(NAME).collect::<String>();
+    if name.is_empty() { "limit".to_owned() } else { name }
+}
+
+/// Whether a key is one that an attribute of a header can have.
+fn is_header(key: &str) -> bool {
+    let fits = |it: u8| matches!(it, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(&it);
+    (1..=128).contains(&key.len()) && key.bytes().all(fits)
+}
+
+/// A name like this one that is not taken.
+fn unique(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    if name.len() <= NAME && !is_taken(name) {
+        return name.to_owned();
+    }
+    let short = name.get(..name.len().min(NAME - 6)).unwrap_or("limit");
+    let numbered = (2..99_999).map(|number| format!("{short}-{number}"));
+    numbered.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| name.to_owned())
+}

@@ -1,0 +1,210 @@
+//! Imported configurations of Envoy's rate limit service, against a model of that service.
+
+use std::collections::HashMap;
+
+use limiter_common::algorithm::rate::SECOND;
+use limiter_userspace::{
+    bridge::{
+        answer::{Answer, Verdict},
+        decide::Decider,
+        request::{Request, Told},
+        table::Table,
+    },
+    policy::{
+        Policy,
+        document::{
+            parse,
+            ratelimit::{WindowAlgorithm, import},
+            to_yaml,
+        },
+    },
+};
+use proptest::{prelude::*, sample::select};
+
+/// All forms of nodes: values, beginnings of values, no value; nested; unlimited; without a rate.
+const CONFIG: &str = r#"
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 3 }
+  - key: user
+    value: big
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+  - key: user
+    value: "bot-*"
+    rate_limit: { unit: DAY, requests_per_unit: 1 }
+  - key: user
+    value: bot-good
+    rate_limit: { unlimited: true }
+  - key: remote_address
+    value: 192.0.2.1
+    rate_limit: { unit: year, requests_per_unit: 2 }
+  - key: plan
+    value: free
+    descriptors:
+      - key: region
+        rate_limit: { unit: month, requests_per_unit: 2 }
+      - key: region
+        value: eu
+  - key: plan
+    descriptors:
+      - key: region
+        value: us
+        rate_limit: { unit: hour, requests_per_unit: 4 }
+"#;
+
+struct Entries<'e>(&'e [(&'e str, &'e str)]);
+
+impl Told for Entries<'_> {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.entry(name)
+    }
+
+    fn entry(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| *own == key).map(|(_, value)| *value)
+    }
+}
+
+/// The number of requests that a descriptor may have in a unit, as the service looks it up.
+fn limit_of(entries: &[(&str, &str)]) -> Option<u64> {
+    match entries {
+        [("user", "big")] => Some(5),
+        [("user", "bot-good")] => None,
+        [("user", user)] if user.starts_with("bot-") => Some(1),
+        [("user", _)] => Some(3),
+        [("remote_address", "192.0.2.1")] => Some(2),
+        [("plan", "free"), ("region", "eu")] => None,
+        [("plan", "free"), ("region", _)] => Some(2),
+        [("plan", _), ("region", "us")] => Some(4),
+        _ => None,
+    }
+}
+
+fn imported(text: &str, algorithm: WindowAlgorithm) -> Policy {
+    let mut policy = Policy::default();
+    import("config.yaml", text.as_bytes(), algorithm, &mut policy).unwrap();
+    let yaml = to_yaml(&policy);
+    let read = parse("written", yaml.as_bytes(), &mut |_| unreachable!());
+    assert_eq!(read.as_ref(), Ok(&policy), "{yaml}");
+    policy
+}
+
+#[derive(Clone, Debug)]
+struct Asked(Vec<(&'static str, &'static str)>);
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let one = (
+        select(vec!["user", "remote_address", "plan"]),
+        select(vec!["big", "bot-good", "bot-a", "bot-b", "anna", "free", "paid"]),
+        select(vec!["192.0.2.1", "192.0.2.2"]),
+        select(vec!["eu", "us", "asia"]),
+    );
+    one.prop_map(|(key, value, address, region)| {
+        Asked(match key {
+            "remote_address" => vec![(key, address)],
+            "plan" => vec![(key, value), ("region", region)],
+            _ => vec![(key, value)],
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The same requests pass, as long as no window ends.
+    #[test]
+    fn verdicts_are_those_of_the_service(sequence in prop::collection::vec(asked(), 1..80)) {
+        for algorithm in [WindowAlgorithm::FixedWindow, WindowAlgorithm::SlidingWindow] {
+            let policy = imported(CONFIG, algorithm);
+            let mut decider = Decider::new(&policy, Table::in_memory(4_096)).unwrap();
+            let mut counted: HashMap<&[(&str, &str)], u64> = HashMap::new();
+            for asked in &sequence {
+                let told = Entries(&asked.0);
+                let source = told.entry("remote_address").map(|text| text.parse().unwrap());
+                let request = Request {
+                    method: None, host: None, path: None, domain: "edge", source, told: &told,
+                };
+                let mut answer = Answer::default();
+                decider.decide(&request, 1, 100 * 365 * 86_400 * SECOND, &mut answer);
+                let count = counted.entry(&asked.0).or_default();
+                *count += 1;
+                let passes = limit_of(&asked.0).is_none_or(|limit| *count <= limit);
+                prop_assert_eq!(answer.verdict == Verdict::Pass, passes, "{:?}", asked);
+            }
+        }
+    }
+
+    /// No text has it panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in "(domain: a\n)?(descriptors: )?[ \\-a-z:{},*\n\"0-9]{0,80}") {
+        let mut policy = Policy::default();
+        let _ = import("it", text.as_bytes(), WindowAlgorithm::TokenBucket, &mut policy);
+    }
+}
+
+#[test]
+fn a_config_map_has_several_domains() {
+    let nested = |domain: &str| {
+        format!(
+            "    domain: {domain}\n    descriptors:\n      - key: PATH\n      - key: a.b\n        \
+             shadow_mode: true\n        rate_limit: {{unit: second, requests_per_unit: 7}}\n"
+        )
+    };
+    let text = format!(
+        "kind: ConfigMap\nmetadata: {{name: x}}\ndata:\n  one.yaml: |\n{}  two.yaml: |\n{}",
+        nested("one"),
+        nested("two")
+    );
+    let mut policy = Policy::default();
+    let warnings =
+        import("map", text.as_bytes(), WindowAlgorithm::TokenBucket, &mut policy).unwrap();
+    let told: String = warnings.iter().map(ToString::to_string).collect();
+    assert!(told.contains("descriptors with the key `PATH` are left out"), "{told}");
+    let yaml = to_yaml(&policy);
+    for line in ["domain: one", "domain: two", "x-a-b:", "header: a.b", "action: monitor"] {
+        assert!(yaml.contains(line), "no {line} in {yaml}");
+    }
+    let names: Vec<_> = policy.on_requests.iter().map(|limit| &*limit.name).collect();
+    assert_eq!(names, ["a-b", "a-b-2"]);
+}
+
+#[test]
+fn what_is_lost_is_told() {
+    let text = "domain: a
+descriptors:
+  - { key: user, detailed_metric: true, rate_limit: { unit: second, requests_per_unit: 0, replaces: [{ name: b }] } }
+  - { key: remote_address, value: x, rate_limit: { unit: second, requests_per_unit: 1 } }
+  - key: user
+    value: a
+    shadow_mode: true
+    rate_limit: { unit: second, requests_per_unit: 1 }
+    descriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 1 } }]
+";
+    let mut policy = Policy::default();
+    let warnings = import("a", text.as_bytes(), WindowAlgorithm::default(), &mut policy).unwrap();
+    let told: String = warnings.iter().map(ToString::to_string).collect();
+    for words in [
+        "`detailed_metric` has no meaning here",
+        "what it replaces is limited, too",
+        "0 is more than nothing here",
+        "its value is no address",
+        "with `shadow_mode` beside values without it",
+        "its limit counts descriptors with further entries, too",
+        "`user` is in a descriptor twice",
+    ] {
+        assert!(told.contains(words), "no {words} in {told}");
+    }
+    for (text, words) in [
+        ("descriptors: []", "there is no `domain`"),
+        ("domain: a\ndescriptors: [{value: b}]", "no `key`"),
+        (
+            "domain: a\ndescriptors: [{key: b, rate_limit: {unit: era, requests_per_unit: 1}}]",
+            "no unit",
+        ),
+        ("domain: a\ndescriptors: [{key: b, rate_limit: {unit: day}}]", "no `requests_per_unit`"),
+    ] {
+        let faults = import("a", text.as_bytes(), WindowAlgorithm::default(), &mut policy);
+        let told = faults.unwrap_err().to_string();
+        assert!(told.contains(words), "no {words} in {told}");
+    }
+}

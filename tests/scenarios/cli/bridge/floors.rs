@@ -1,0 +1,290 @@
+//! Both floors: clients on a wire, nginx, the bridge, the agent and the kernel.
+
+use std::time::Instant;
+
+use limiter_tests::traffic::Connection;
+
+use super::{
+    super::{SMALL, agent::Agent, json::send},
+    proxies::{Proxy, bridge_with},
+    *,
+};
+
+/// Who goes on after 429 for a second is blocked.
+const PENALTY: &str = "allow: [198.18.0.77]
+limits:
+  - name: login
+    on: requests
+    match: { path: /login }
+    key: source
+    algorithm: leaky_bucket
+    rate: 1/min
+    depth: 3
+    penalty: { after: 1s, block: 1m }
+  - { name: packets, key: source, rate: 1M pps }
+";
+/// For how long somebody goes on who is not to be blocked.
+const LONG: Duration = Duration::from_secs(3);
+
+/// An instance with its agent, and a bridge whose user is not root.
+struct Floors {
+    bench: Bench,
+    document: Document,
+    bridge: Bridge,
+}
+
+impl Floors {
+    /// An agent has to be started beside it.
+    fn new(policy: &str) -> Self {
+        let (bench, document) = (Bench::new(), Document::new(policy));
+        let addresses =
+            (3..10).chain([77]).map(|it| format!("address add 198.18.0.{it}/24 dev eth0\n"));
+        bench.hosts.client.ip(&addresses.collect::<String>()).unwrap();
+        bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+        let agent = document.path().with_file_name("agent.sock");
+        let bridge = bridge_with(&bench, &document, &format!("--agent unix:{}", agent.display()));
+        Self { bench, document, bridge }
+    }
+
+    fn agent(&self) -> Agent {
+        let socket = self.document.path().with_file_name("agent.sock");
+        let control = format!("--control unix:{} --group 65534 --trusted 65534", socket.display());
+        let agent =
+            Agent::start(&self.bench, &self.document, &format!("-i eth0 --policy FILE {control}"));
+        while agent.next()["event"] != "answering" {}
+        agent
+    }
+
+    /// The status that a client with the address `198.18.0.N` gets on a connection of its own; `None` if it gets none.
+    fn login(&self, number: u8, fields: &str) -> Option<u16> {
+        let hosts = &self.bench.hosts;
+        let (from, to) = ([198, 18, 0, number].into(), (hosts.router_port.v4, 8080).into());
+        let mut connection = Connection::open(&hosts.client.namespace, from, to).unwrap()?;
+        let line = connection.ask(&format!("GET /login HTTP/1.0\r\n{fields}\r")).ok()?;
+        line.split(' ').nth(1)?.parse().ok()
+    }
+
+    /// Has a client go on until it gets no answer any more.
+    #[track_caller]
+    fn go_on(&self, number: u8, fields: &str) {
+        let begin = Instant::now();
+        while let Some(status) = self.login(number, fields) {
+            assert!([200, 429].contains(&status), "{status}");
+            assert!(begin.elapsed() < PATIENCE, "{}", self.bridge.ask("GET /metrics", &[]).body);
+        }
+    }
+
+    /// Has a client go on for long, whose packets are never dropped.
+    #[track_caller]
+    fn go_on_unharmed(&self, number: u8, fields: &str) {
+        let begin = Instant::now();
+        while begin.elapsed() < LONG {
+            assert!(self.login(number, fields).is_some());
+        }
+    }
+
+    /// The next event of the bridge with this name, past others; of a block, that of this peer.
+    #[track_caller]
+    fn event(&self, name: &str, peer: Option<&str>) -> Value {
+        loop {
+            let event = self.bridge.next();
+            let is_of =
+                peer.is_none_or(|peer| event["peer"] == peer && event["result"] == "blocked");
+            if event["event"] == name && is_of {
+                return event;
+            }
+        }
+    }
+
+    /// Who is blocked.
+    fn blocked(&self) -> Vec<String> {
+        let list = self.bench.json("penalty list -j")["entries"].take();
+        let entries = list.as_array().unwrap().iter();
+        entries.map(|entry| entry["src"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn count(&self, result: &str) -> u64 {
+        self.metric(&format!("limiter_bridge_pushed_total{{result=\"{result}\"}}"))
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let metrics = self.bridge.ask("GET /metrics", &[]).body;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        assert!(value.is_some(), "no {name} in {metrics}");
+        value.unwrap()
+    }
+}
+
+#[test]
+fn who_ignores_429_is_dropped_in_the_kernel_and_nobody_else() {
+    let floors = Floors::new(PENALTY);
+    let agent = floors.agent();
+    let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
+    // One client is refused, and waits.
+    for status in [200, 200, 200, 429] {
+        assert_eq!(floors.login(4, ""), Some(status));
+    }
+    // Another one names others.
+    let names =
+        ["X-Forwarded-For: 198.18.0.5", "X-Real-IP: 198.18.0.5", "Forwarded: for=198.18.0.5"];
+    let peer = "X-Limiter-Peer: 198.18.0.5 7777 198.18.0.2 8080";
+    let fields = format!("{}\r\n{peer}\r\n{peer}\r\n", names.join("\r\n"));
+    floors.go_on(3, &fields);
+    let event = floors.event("pushed", Some("198.18.0.3"));
+    assert_eq!(event["limit"], "login");
+    assert_eq!(floors.blocked(), ["198.18.0.3"]);
+    assert_eq!(floors.login(4, ""), Some(429));
+    assert_eq!(floors.login(5, ""), Some(200));
+    assert_eq!(floors.login(77, ""), Some(200));
+    assert!(floors.bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap() > 0);
+    assert_eq!(floors.count("blocked"), 1);
+    drop(agent);
+}
+
+/// A proxy before nginx stands for many clients, and a client that is refused has no packets here.
+#[test]
+fn a_proxy_before_nginx_and_its_clients_are_never_blocked() {
+    let floors = Floors::new(PENALTY);
+    let _agent = floors.agent();
+    let more = "set_real_ip_from 198.18.0.5;\nreal_ip_header X-Forwarded-For;\n";
+    let _proxy = Proxy::start_with(&floors.bench, &floors.document, "nginx", more);
+    floors.go_on_unharmed(5, "X-Forwarded-For: 198.18.0.6\r\n");
+    assert!(floors.count("other_source") > 0);
+    assert_eq!(floors.login(5, "X-Forwarded-For: 198.18.0.6\r\n"), Some(429));
+    assert_eq!(floors.login(6, ""), Some(429), "its own limit");
+    assert_eq!(floors.blocked(), [""; 0]);
+}
+
+#[test]
+fn requests_are_limited_without_the_agent_and_peers_are_blocked_once_it_is_back() {
+    let floors = Floors::new(PENALTY);
+    assert!(floors.event("agent_away", None)["message"].as_str().unwrap().contains("agent.sock"));
+    let ready = || floors.bridge.ask("GET /readyz", &[]);
+    let told = ready();
+    assert!(told.status == 200 && told.body.starts_with("degraded: nobody answers"), "{told:?}");
+    let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
+    floors.go_on_unharmed(3, "");
+    let reply = floors.bridge.ask("GET /v1/penalties", &[]);
+    assert!(reply.status == 503 && reply.body.contains("nobody answers"), "{reply:?}");
+    for _ in 0..2 {
+        let agent = floors.agent();
+        floors.event("agent_back", None);
+        assert_eq!(ready().body, "ok\n");
+        floors.go_on(3, "");
+        assert_eq!(floors.blocked(), ["198.18.0.3"]);
+        let listed = floors.bridge.ask("GET /v1/penalties", &[]);
+        assert!(listed.status == 200 && listed.body.contains("198.18.0.3"), "{listed:?}");
+        let ended = floors.bridge.ask("DELETE /v1/penalties/198.18.0.3", &[]);
+        assert_eq!((ended.status, floors.login(3, "")), (200, Some(429)), "{ended:?}");
+        drop(agent);
+        floors.event("agent_away", None);
+    }
+}
+
+#[test]
+fn only_known_users_ask_for_penalties() {
+    let (bench, document) = (Bench::new(), Document::new(PENALTY));
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let agent = "--agent unix:/nowhere/agent.sock";
+    let bridge = Bridge::start(&bench, &document, &format!("--listen 127.0.0.1:9190 {agent}"));
+    let connect = || std::net::TcpStream::connect("127.0.0.1:9190");
+    let mut stream = bench.hosts.router.namespace.inside(connect).unwrap().unwrap();
+    let reply = exchange(&mut stream, request("GET /v1/penalties", &[])).unwrap();
+    assert!(reply.status == 403 && reply.body.contains("Unix socket"), "{reply:?}");
+    for (line, status) in [
+        ("GET /v1/penalties", 503),
+        ("PUT /v1/penalties", 405),
+        ("DELETE /v1/penalties/x", 400),
+        ("GET /v1/penalties/192.0.2.9", 405),
+        ("GET /v1/penaltiess", 404),
+    ] {
+        assert_eq!(bridge.ask(line, &[]).status, status, "{line}");
+    }
+    let document = Document::new(PENALTY);
+    let bridge = bridge_with(&bench, &document, &format!("--trusted nobody {agent}"));
+    for line in ["GET /v1/penalties", "GET /v1/source/192.0.2.9"] {
+        let reply = bridge.ask(line, &[]);
+        assert!(reply.status == 403 && reply.body.contains("user 0 may not ask"), "{reply:?}");
+    }
+    let refused = bench.run("bridge --agent 127.0.0.1:80").outcome().unwrap();
+    refused.assert_exit_code(2).assert_says(&["give unix:PATH"]);
+}
+
+#[test]
+fn what_the_kernel_has_left_for_a_source_decides_about_its_requests() {
+    let limits = "limits:
+  - { name: hard, key: source, rate: 1/min, burst: 20, requests: enforce }
+  - { name: told, match: { protocol: udp }, key: source, rate: 1/min, burst: 10, action: monitor, requests: enforce }
+  - { name: other, match: { protocol: [udp, tcp] }, key: source, rate: 1/min, burst: 5, action: monitor }
+  - { name: login, on: requests, key: source, rate: 1/min, burst: 5 }
+";
+    let floors = Floors::new(limits);
+    let agent = floors.agent();
+    // On a busy machine the agent may take longer than the bridge waits for it. Then it is asked again a second later.
+    let auth = |number: u8| {
+        let begin = Instant::now();
+        loop {
+            let before = floors.metric("limiter_bridge_sources_total{result=\"unknown\"}");
+            let source = format!("X-Real-IP: 198.18.0.{number}");
+            let reply = floors.bridge.ask("GET /v1/auth?deny=429&peek=1", &[&source]);
+            if floors.metric("limiter_bridge_sources_total{result=\"unknown\"}") == before {
+                return reply;
+            }
+            assert!(begin.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(200));
+        }
+    };
+    let fields = |reply: &Reply| {
+        ["x-limiter-source", "x-limiter-limit", "x-limiter-status"]
+            .map(|name| reply.field(name).unwrap_or_default().split(';').next().unwrap().to_owned())
+    };
+    let reply = auth(3);
+    assert_eq!((reply.status, fields(&reply)), (204, ["", "", ""].map(str::to_owned)));
+    send(&floors.bench, [198, 18, 0, 4], 15);
+    let reply = auth(4);
+    assert_eq!((reply.status, &*fields(&reply)[0]), (204, "over=told"), "{reply:?}");
+    send(&floors.bench, [198, 18, 0, 5], 30);
+    let reply = auth(5);
+    assert_eq!(reply.status, 429, "{reply:?}");
+    assert_eq!(fields(&reply), ["over=hard", "hard", "429"]);
+    let wait: u64 = reply.field("retry-after").unwrap().parse().unwrap();
+    assert!((50..=67).contains(&wait), "{wait}");
+    // Nothing was charged for it.
+    let told = |number: u8| {
+        let reply = floors.bridge.ask(&format!("GET /v1/source/198.18.0.{number}"), &[]);
+        serde_json::from_str::<Value>(&reply.body).unwrap()
+    };
+    let both = told(5);
+    assert_eq!(both["requests"][0]["left"], 5, "{both}");
+    assert_eq!(both["requests"][0]["key"], "source");
+    assert_eq!(both["packets"]["limits"][0]["state"]["remaining"], 0, "{both}");
+    assert_eq!(told(9)["packets"], Value::Null);
+    let get = |arguments: &str| {
+        let socket = floors.bridge.socket.display();
+        floors.bench.done(&format!("get 198.18.0.5 --bridge unix:{socket} {arguments}")).stdout
+    };
+    let printed: Value = serde_json::from_str(&get("-j")).unwrap();
+    assert_eq!(printed["requests"], both["requests"]);
+    let table = get("");
+    let row = table.lines().skip_while(|line| !line.starts_with("LIMIT ON REQUESTS")).nth(1);
+    assert_eq!(
+        row.unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["login", "source", "enforce", "5", "5"]
+    );
+    let alone = floors.bench.json("get 198.18.0.5 --bridge unix:/nowhere/bridge.sock -j");
+    assert_eq!(alone["requests"], Value::Null);
+    drop(agent);
+    let away = told(5);
+    assert!(away["packets_unknown"].as_str().unwrap().contains("nobody answers"), "{away}");
+    // What it told is kept for a moment.
+    let begin = Instant::now();
+    let reply = loop {
+        let reply = floors.bridge.auth("198.18.0.5", "GET", "/");
+        if reply.status == 204 {
+            break reply;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{reply:?}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(reply.field("x-limiter-source"), None);
+}

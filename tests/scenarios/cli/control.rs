@@ -1,0 +1,418 @@
+//! The control socket of the agent, and blocks that are pushed by it or by commands.
+
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use limiter_tests::{
+    http::{Reply, exchange},
+    packet::{Frame, SYN},
+    sandbox::Namespace,
+    topology::lay_wire,
+    traffic::{Connection, Sender, Service},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Bench, Document, SMALL,
+    agent::{Agent, PATIENCE},
+    json::send,
+};
+
+/// The port of the service.
+const PORT: u16 = 22;
+/// A user that is trusted, and is not root.
+const USER: u32 = 65_534;
+
+/// An agent with a control socket, at a router that limits what it gets.
+struct Setup {
+    bench: Bench,
+    document: Document,
+    agent: Option<Agent>,
+}
+
+impl Setup {
+    fn new(policy: &str, arguments: &str) -> Self {
+        let (bench, document) = (Bench::new(), Document::new(policy));
+        let folder = document.path().parent().unwrap().to_owned();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+        bench.done(&format!("attach eth0 {SMALL}"));
+        let mut setup = Self { bench, document, agent: None };
+        setup.start(arguments);
+        setup
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.document.path().with_file_name("agent.sock")
+    }
+
+    fn start(&mut self, arguments: &str) {
+        let control = format!("--control unix:{} --group 65534", self.socket().display());
+        let all = format!("--policy FILE {control} --trusted 0 --trusted {USER} {arguments}");
+        let agent = Agent::start(&self.bench, &self.document, &all);
+        while agent.next()["event"] != "answering" {}
+        self.agent = Some(agent);
+    }
+
+    /// The answer to a request of a process of a user.
+    #[track_caller]
+    fn ask_as(&self, user: u32, line: &str, body: &str) -> Reply {
+        let socket = self.socket();
+        let connect = move || {
+            for call in [libc::SYS_setresgid, libc::SYS_setresuid] {
+                // SAFETY: the call has no pointers. Without the library's wrapper it is about this thread alone, which ends.
+                assert_eq!(unsafe { libc::syscall(call, u32::MAX, user, u32::MAX) }, 0);
+            }
+            UnixStream::connect(socket).unwrap()
+        };
+        let mut stream = thread::spawn(connect).join().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        exchange(&mut stream, request(line, body)).unwrap()
+    }
+
+    #[track_caller]
+    fn json_as(&self, user: u32, line: &str, body: &Value) -> Value {
+        let reply = self.ask_as(user, line, &body.to_string());
+        assert_eq!(reply.status, 200, "{reply:?}");
+        serde_json::from_str(&reply.body).unwrap()
+    }
+
+    /// What becomes of a block for a minute that a process of a user asks for.
+    #[track_caller]
+    fn push_as(&self, user: u32, subject: &str, proof: Option<[SocketAddr; 2]>) -> String {
+        let proof = proof.map(|[remote, local]| json!({ "remote": remote, "local": local }));
+        let body = json!({ "subject": subject, "for": "60s", "proof": proof, "reason": "test" });
+        let outcome = self.json_as(user, "POST /v1/penalties", &body);
+        assert_eq!(outcome["subject"], subject);
+        let is_blocked = outcome["result"] == "blocked" || outcome["result"] == "shorter";
+        assert_eq!(outcome["seconds"], if is_blocked { 60 } else { 0 }, "{outcome}");
+        outcome["result"].as_str().unwrap().to_owned()
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.bench.hosts.router.namespace
+    }
+
+    fn dropped(&self) -> u64 {
+        self.bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap()
+    }
+}
+
+fn request(line: &str, body: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: agent\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+const POLICY: &str = "allow: [198.18.0.77]
+limits: [{name: it, key: source, rate: 100000/s, burst: 100000}]";
+
+#[test]
+fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
+    let setup = Setup::new(POLICY, "");
+    let hosts = &setup.bench.hosts;
+    let (client, router) = (&hosts.client, &hosts.router);
+    // One more address of the client is allowed, another one never sends, and it has a gateway.
+    client.ip("address add 198.18.0.77/24 dev eth0\naddress add 198.18.0.78/24 dev eth0").unwrap();
+    router.ip("route add 203.0.113.0/24 via 198.18.0.99").unwrap();
+    let service = Service::start(setup.namespace(), PORT, "ready").unwrap();
+    let (v4, v6) = (hosts.client_port.v4, hosts.client_port.v6);
+    let to = |from: IpAddr| SocketAddr::new(hosts.router_port.address_like(from), PORT);
+    let open = |from: IpAddr| {
+        let mut connection = Connection::open(&client.namespace, from, to(from)).unwrap().unwrap();
+        assert_eq!(connection.hear().unwrap(), "ready");
+        let proof = [SocketAddr::new(from, connection.port().unwrap()), to(from)];
+        (connection, proof)
+    };
+    let push = |subject: &str, proof| setup.push_as(USER, subject, proof);
+    let (kept, proof) = open(v4.into());
+    let client_text = v4.to_string();
+
+    assert_eq!(push(&client_text, None), "unproven");
+    let [remote, local] = proof;
+    let port = |end: SocketAddr, port| SocketAddr::new(end.ip(), port);
+    // The kernel finds the socket that listens for each of these: they are forged.
+    assert_eq!(push(&client_text, Some([port(remote, remote.port() ^ 1), local])), "unproven");
+    assert_eq!(push("198.18.0.78", Some(["198.18.0.78:7777".parse().unwrap(), local])), "unproven");
+    assert_eq!(push(&client_text, Some([remote, port(local, 23)])), "unproven");
+    // A proof is of its source alone: behind a proxy, the address in a header is another one.
+    assert_eq!(push("192.0.2.9", Some(proof)), "unproven");
+    assert_eq!(push(&client_text, Some([local, remote])), "unproven");
+    // Even a SYN that is answered proves nothing.
+    let syn = Frame::tcp([198, 18, 0, 78], hosts.router_port.v4, 5_000, PORT, SYN)
+        .macs(hosts.client_port.mac, hosts.router_port.mac)
+        .build();
+    let mut sender = Sender::new(&client.namespace, &hosts.client_port, 1_000, syn).unwrap();
+    assert!(sender.send(Duration::from_millis(20), &Default::default()).unwrap().packets > 0);
+    assert_eq!(push("198.18.0.78", Some(["198.18.0.78:5000".parse().unwrap(), local])), "unproven");
+
+    for (subject, result) in [
+        (&*hosts.router_port.v4.to_string(), "own"),
+        ("127.0.0.1", "own"),
+        ("198.18.0.99", "gateway"),
+        ("224.0.0.1", "not_a_peer"),
+        ("0.0.0.0", "not_a_peer"),
+        ("255.255.255.255", "not_a_peer"),
+        ("ff02::1", "not_a_peer"),
+    ] {
+        assert_eq!(push(subject, Some(proof)), result, "{subject}");
+        assert_eq!(setup.push_as(0, subject, None), result, "{subject}");
+    }
+    let (allowed, proof_of_allowed) = open("198.18.0.77".parse().unwrap());
+    assert_eq!(push("198.18.0.77", Some(proof_of_allowed)), "allowed");
+
+    assert_eq!(setup.dropped(), 0);
+    assert_eq!(push(&client_text, Some(proof)), "blocked");
+    assert_eq!(push(&client_text, Some(proof)), "blocked");
+    let events = std::iter::repeat_with(|| setup.agent.as_ref().unwrap().next());
+    let event = events.into_iter().find(|event| event["event"] == "pushed").unwrap();
+    assert_eq!((&event["source"], &event["user"]), (&json!(client_text), &json!(USER)), "{event}");
+    assert_eq!((&event["seconds"], &event["reason"]), (&json!(60.0), &json!("test")), "{event}");
+    assert!(Connection::open(&client.namespace, v4.into(), to(v4.into())).unwrap().is_none());
+    assert!(setup.dropped() > 0);
+    let lifted = setup.json_as(USER, &format!("DELETE /v1/penalties/{client_text}"), &json!(""));
+    assert_eq!(lifted, json!({ "subject": client_text, "result": "lifted" }));
+    let (again, _) = open(v4.into());
+
+    // Of IPv6, a /64 is a source: that of the wire has an address of the router.
+    let (on_link, proof) = open(v6.into());
+    assert_eq!(push(&v6.to_string(), Some(proof)), "own");
+    let routed = "2001:db8:77::1";
+    client.ip(&format!("address add {routed}/64 dev eth0 nodad")).unwrap();
+    router.ip(&format!("route add 2001:db8:77::/64 via {v6}")).unwrap();
+    let (of_v6, proof) = open(routed.parse().unwrap());
+    assert_eq!(push("2001:db8:77::2", Some(proof)), "blocked");
+    let from: IpAddr = "2001:db8:77::3".parse().unwrap();
+    client.ip(&format!("address add {from}/64 dev eth0 nodad")).unwrap();
+    assert!(Connection::open(&client.namespace, from, to(from)).unwrap().is_none());
+    for connection in [kept, allowed, again, on_link, of_v6] {
+        connection.reset().unwrap();
+    }
+    drop(service);
+}
+
+/// A connection that comes by an interface without the limiter: what it sends is not known to the table.
+#[test]
+fn who_sends_nothing_past_the_limiter_is_no_peer() {
+    let setup = Setup::new(POLICY, "");
+    let (client, router) = (&setup.bench.hosts.client, &setup.bench.hosts.router);
+    let (near, far) = lay_wire(1, (client, "eth1"), (router, "eth1")).unwrap();
+    let _service = Service::start(setup.namespace(), PORT, "ready").unwrap();
+    let to = SocketAddr::new(far.v4.into(), PORT);
+    let connection = Connection::open(&client.namespace, near.v4.into(), to).unwrap().unwrap();
+    let proof = [SocketAddr::new(near.v4.into(), connection.port().unwrap()), to];
+    assert_eq!(setup.push_as(USER, &near.v4.to_string(), Some(proof)), "not_a_peer");
+}
+
+#[test]
+fn blocks_are_asked_for_listed_counted_and_kept_over_a_restart() {
+    let mut setup = Setup::new(POLICY, "--push-rate 5/s --events 2/s");
+    send(&setup.bench, [192, 0, 2, 1], 5);
+    // Root needs no proof, also for who has not come yet.
+    for source in ["192.0.2.1", "192.0.2.2"] {
+        assert_eq!(setup.push_as(0, source, None), "blocked");
+    }
+    let before = setup.dropped();
+    for source in [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 3]] {
+        send(&setup.bench, source, 10);
+    }
+    assert_eq!(setup.dropped(), before + 20);
+
+    // What the commands print.
+    let list = setup.json_as(USER, "GET /v1/penalties", &json!(""));
+    assert_eq!(list["schema"], "limiter.penalties/1");
+    let entry = &list["entries"][0];
+    assert_eq!(
+        (&entry["by"], &entry["layer"], &entry["limit"]),
+        (&json!("push"), &json!("push"), &Value::Null)
+    );
+    let text = setup.bench.done("penalty list").stdout;
+    assert!(
+        text.lines().any(|line| line.starts_with("192.0.2.1 ") && line.contains(" push")),
+        "{text}"
+    );
+    let source = setup.json_as(USER, "GET /v1/source/192.0.2.1", &json!(""));
+    assert_eq!((&source["schema"], &source["pushed"]), (&json!("limiter.source/1"), &json!(true)));
+    assert_eq!(source["limits"][0]["name"], "it");
+    assert!(setup.bench.done("get 192.0.2.1").stdout.contains("pushed, for "));
+    assert_eq!(setup.ask_as(USER, "GET /v1/source/192.0.2.200", "").status, 404);
+
+    // An agent that was killed changes nothing, and neither does another policy.
+    drop(setup.agent.take());
+    setup.document.write(&format!("{POLICY}\ndeny: [203.0.113.0/24]"));
+    setup.start("--push-rate 5/s");
+    setup.bench.done(&format!("attach eth0 {SMALL} --replace"));
+    let before = setup.dropped();
+    send(&setup.bench, [192, 0, 2, 1], 10);
+    assert_eq!(setup.dropped(), before + 10);
+
+    // Beyond the rate they are refused.
+    let many: Vec<Value> = (1..=100)
+        .map(|last| json!({ "subject": format!("198.51.100.{last}"), "for": 60 }))
+        .collect();
+    let outcomes = setup.json_as(0, "POST /v1/penalties", &json!(many));
+    let results = outcomes.as_array().unwrap().iter().filter(|it| it["result"] == "too_many");
+    assert!((50..100).contains(&results.count()), "{outcomes}");
+    assert_eq!(outcomes[0]["result"], "blocked");
+
+    // `penalty del` ends blocks of any kind.
+    setup.bench.done("penalty del 192.0.2.0/24");
+    let before = setup.dropped();
+    send(&setup.bench, [192, 0, 2, 1], 10);
+    assert_eq!(setup.dropped(), before);
+
+    // They go with the instance.
+    setup.bench.done("detach --all");
+    let reply = setup.ask_as(0, "POST /v1/penalties", r#"{"subject": "192.0.2.1", "for": 1}"#);
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert_eq!(setup.ask_as(0, "GET /v1/penalties", "").status, 503);
+    setup.bench.done(&format!("attach eth0 {SMALL}"));
+    assert_eq!(setup.json_as(0, "GET /v1/penalties", &json!(""))["entries"], json!([]));
+    assert_eq!(setup.push_as(0, "192.0.2.1", None), "blocked");
+}
+
+#[test]
+fn who_may_ask_and_how() {
+    let setup = Setup::new(POLICY, "");
+    assert_eq!(fs::metadata(setup.socket()).unwrap().permissions().mode() & 0o777, 0o660);
+    fs::set_permissions(setup.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    let reply = setup.ask_as(7, "GET /v1/penalties", "");
+    assert_eq!(reply.status, 403);
+    assert!(reply.body.contains("user 7 may not ask"), "{reply:?}");
+    for (line, body, status, why) in [
+        ("POST /v1/penalties", "{", 400, "no JSON"),
+        ("POST /v1/penalties", r#"{"subject": "192.0.2.1", "for": "2d"}"#, 400, "24h"),
+        ("PUT /v1/penalties", "", 405, "GET, POST"),
+        ("DELETE /v1/penalties/192.0.2.0%2f24", "", 400, "address"),
+        ("GET /v1/penalties/192.0.2.1", "", 405, "DELETE"),
+        ("POST /v1/source/192.0.2.1", "", 405, "GET"),
+        ("GET /v1/other", "", 404, "/v1/source/ADDRESS"),
+        ("POST /v1/penalties", &" ".repeat((1 << 20) + 1), 413, "too long"),
+    ] {
+        let reply = setup.ask_as(0, line, body);
+        assert_eq!(reply.status, status, "{line}: {reply:?}");
+        assert!(reply.body.contains(why), "{line}: {reply:?}");
+    }
+    let lifted = setup.json_as(0, "DELETE /v1/penalties/192.0.2.1", &json!(""));
+    assert_eq!(lifted["result"], "not_blocked");
+    let bench = &setup.bench;
+    for (arguments, words) in [
+        ("agent --control 127.0.0.1:1", "unix:PATH"),
+        ("agent --trusted root", "--control"),
+        ("agent --control unix:/tmp/limiter-none.sock --trusted no-such-user", "no user"),
+    ] {
+        let outcome = bench.run(arguments).outcome().unwrap();
+        assert_ne!(outcome.code, 0);
+        outcome.assert_says(&[words]);
+    }
+}
+
+#[test]
+fn commands_push_blocks_and_end_them() {
+    let bench = Bench::new();
+    let none = bench.run("penalty add 192.0.2.1 --for 10m --push").outcome().unwrap();
+    none.assert_exit_code(4);
+    bench.done(&format!("attach eth0 {SMALL}"));
+    bench.done("allow add 192.0.2.7");
+    let said = |arguments: &str| bench.done(arguments).stdout;
+    assert_eq!(
+        said("penalty add 192.0.2.1 --for 10m --push"),
+        "penalty: 192.0.2.1 is blocked for 10m 00s\n"
+    );
+    let shorter = said("penalty add 192.0.2.1 --for 1m --push");
+    assert!(shorter.starts_with("penalty: 192.0.2.1 is blocked already, for 9m 5"), "{shorter}");
+    assert_eq!(
+        said("penalty add 192.0.2.7 --for 1m --push"),
+        "penalty: 192.0.2.7 is not blocked: it is on `allow`\n"
+    );
+    assert_eq!(
+        said("penalty add 192.0.2.1 192.0.2.2 192.0.2.7 2001:db8::1 --for 1h --push"),
+        "penalty: 3 sources blocked for 1h 00m; 1 not blocked, as `allow` has them\n"
+    );
+    let json = bench.json("-j penalty add 192.0.2.1 192.0.2.7 --for 1m --push");
+    assert_eq!(
+        (&json["schema"], &json["sources"][0]["result"]),
+        (&json!("limiter.pushed/1"), &json!("shorter"))
+    );
+    assert_eq!(
+        json["sources"][1],
+        json!({ "src": "192.0.2.7", "result": "allowed", "seconds_left": 0 })
+    );
+    bench.refused(
+        "penalty add 192.0.2.0/24 --for 1m --push",
+        2,
+        &["more than one source", "leave out --push"],
+    );
+    bench.refused("penalty add 192.0.2.1 --until 2099-01-01 --push", 2, &["--until"]);
+    let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
+    send(&bench, [192, 0, 2, 1], 10);
+    send(&bench, [192, 0, 2, 7], 10);
+    assert_eq!(dropped(), 10);
+    assert_eq!(
+        said("penalty del 192.0.2.1 --push"),
+        "penalty: the pushed block of 192.0.2.1 is ended\n"
+    );
+    assert_eq!(said("penalty del 192.0.2.1 --push"), "penalty: no push blocks 192.0.2.1\n");
+    send(&bench, [192, 0, 2, 1], 10);
+    assert_eq!(dropped(), 10);
+    // A block by hand is another one.
+    bench.done("penalty add 192.0.2.1 --for 10m");
+    assert_eq!(said("penalty del 192.0.2.1 --push"), "penalty: no push blocks 192.0.2.1\n");
+    send(&bench, [192, 0, 2, 1], 10);
+    assert_eq!(dropped(), 20);
+    assert_eq!(
+        said("penalty del 192.0.2.2 2001:db8::1 --push"),
+        "penalty: the pushed blocks of 2 sources are ended\n"
+    );
+}
+
+/// One more ban beside 100,000, and pushes by the socket: figures to look at, with `--ignored`.
+#[test]
+#[ignore = "it measures"]
+fn how_fast_blocks_are_pushed() {
+    let setup = Setup::new(
+        "limits: [{name: it, key: source, rate: 1000/s, burst: 1000}]",
+        "--push-rate none",
+    );
+    setup.bench.done("detach --all");
+    setup.bench.done("attach eth0 --sources 1048576 --buckets 1048576");
+    let list: String = (0..100_000_u32)
+        .map(|number| format!("10.{}.{}.{}\n", number >> 16, number >> 8 & 255, number & 255))
+        .collect();
+    setup.bench.run("deny add -").input(list.as_bytes()).unwrap().done().unwrap();
+    setup.bench.done("penalty add 198.51.100.1 --for 1h --push");
+    for arguments in
+        ["penalty add 198.51.100.2 --for 1h --push", "penalty add 198.51.100.3 --for 1h"]
+    {
+        let begin = Instant::now();
+        setup.bench.done(arguments);
+        println!("limiter {arguments}: {:?} beside 100,000 bans", begin.elapsed());
+    }
+    let mut stream = UnixStream::connect(setup.socket()).unwrap();
+    for size in [1, 1_000] {
+        let begin = Instant::now();
+        for round in 0..20 {
+            let many: Vec<Value> = (0..size)
+                .map(|last| json!({ "subject": format!("172.{round}.{}.{}", last >> 8, last & 255), "for": 60 }))
+                .collect();
+            let reply =
+                exchange(&mut stream, request("POST /v1/penalties", &json!(many).to_string()))
+                    .unwrap();
+            assert_eq!(reply.status, 200, "{reply:?}");
+            assert_eq!(reply.body.matches("blocked").count(), size, "{}", &reply.body[..200]);
+        }
+        println!(
+            "{:.0} pushes/s, {size} a request",
+            20.0 * size as f64 / begin.elapsed().as_secs_f64()
+        );
+    }
+    let begin = Instant::now();
+    for _ in 0..1_000 {
+        let reply = exchange(&mut stream, request("GET /v1/source/172.0.0.0", "")).unwrap();
+        assert_eq!(reply.status, 200);
+    }
+    println!("{:?} a source that is asked about", begin.elapsed() / 1_000);
+}
