@@ -86,7 +86,7 @@ enum Task {
         #[arg(long = "kernel", value_enum, value_name = "VERSION")]
         kernels: Vec<Kernel>,
     },
-    /// Feed inputs that libFuzzer makes to the readers of policies, set files, captures and frames
+    /// Feed inputs that libFuzzer makes to the readers of policies, set files, captures, frames and requests
     Fuzz {
         /// Only this target
         #[arg(value_parser = fuzz::NAMES)]

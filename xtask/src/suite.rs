@@ -51,7 +51,7 @@ pub(crate) enum Selection {
     Netns,
     /// The command line
     Cli,
-    /// Readers of policies, set files, captures and frames on inputs that libFuzzer makes
+    /// Readers of policies, set files, captures, frames and requests on inputs that libFuzzer makes
     Fuzz,
     /// The BPF program on other kernels, in an emulator
     Vm,

@@ -70,24 +70,6 @@ impl Client {
         asked.unwrap_or(Err(ClientError::Late(patience)))
     }
 
-    /// Connects if there is no connection.
-    ///
-    /// # Errors
-    /// Those of [`ask`](Self::ask).
-    pub(super) async fn reach(&self, patience: Duration) -> Result<(), ClientError> {
-        let reach = async {
-            let mut kept = self.connection.lock().await;
-            if let Some(sender) = kept.as_mut()
-                && sender.ready().await.is_ok()
-            {
-                return Ok(());
-            }
-            *kept = Some(self.connect().await?);
-            Ok(())
-        };
-        timeout(patience, reach).await.unwrap_or(Err(ClientError::Late(patience)))
-    }
-
     async fn exchange(
         &self,
         method: Method,

@@ -21,7 +21,7 @@ use self::{
 use super::{
     answer::{Answer, Standing, Verdict},
     request::Request,
-    rules::{About, Compiled, Listed, MOST_AT_ONCE, Rules},
+    rules::{About, Compiled, Counted, Listed, MOST_AT_ONCE, Numbers, Rules},
     table::Table,
 };
 use crate::{
@@ -53,6 +53,8 @@ pub struct Decider {
     places: Vec<Place>,
     /// Requests that may be sent again.
     repeats: Repeats,
+    /// The numbers of rows that askers told.
+    told: Vec<Numbers>,
 }
 
 /// What is done to what limits were charged, other than by asking them.
@@ -91,6 +93,7 @@ impl Decider {
             counted: Counts::default(),
             places,
             repeats: Repeats::default(),
+            told: Vec::new(),
         })
     }
 
@@ -139,6 +142,7 @@ impl Decider {
     /// and candidates of limits that are about them altogether.
     pub fn decide_all(&mut self, items: &[Item<'_>], now: u64, answers: &mut [Answer]) {
         self.places.clear();
+        self.told.clear();
         let mut is_denied = false;
         for (at, (item, answer)) in items.iter().zip(&mut *answers).enumerate() {
             answer.standings.clear();
@@ -152,8 +156,8 @@ impl Decider {
                 is_denied = true;
             }
         }
-        let Self { rules, table, tallies, counted, places, repeats } = self;
-        let mut limited = Limited::new(rules, table, places, now);
+        let Self { rules, table, tallies, counted, places, repeats, told } = self;
+        let mut limited = Limited::new((rules, told), table, places, now);
         // Of several at once none is held back, or known for a repeat.
         let single = if let [item] = items { Some(item.request) } else { None };
         if let Some(request) = single {
@@ -199,13 +203,14 @@ impl Decider {
         answer: &mut Answer,
     ) -> bool {
         self.places.clear();
+        self.told.clear();
         let is_listed = self.rules.profile(address(request).as_ref()).listed(now).is_some();
         let is_settled =
             is_listed || self.gather(&Item { request, hits, is_charged: false }, 0, now).is_err();
         let is_about = is_settled || !self.places.is_empty();
         if !is_settled {
-            let Self { rules, table, places, counted, .. } = self;
-            let mut limited = Limited::new(rules, table, places, now);
+            let Self { rules, table, places, counted, told, .. } = self;
+            let mut limited = Limited::new((rules, told), table, places, now);
             let is_shared = limited.is_any(Place::is_shared);
             counted.shared += u64::from(is_shared && settlement == Settlement::Charge);
             limited.settle(settlement);
@@ -223,14 +228,14 @@ impl Decider {
         let profile = rules.profile(Some(&source));
         places.clear();
         rules.of_source(&source, profile, &rules.values(&nothing), |about| {
-            if let About::Counts { row, key, cost, numbers } = about
+            if let About::Counts { row, key, cost, numbers: Counted::At(numbers) } = about
                 && places.len() < MOST_AT_ONCE
             {
                 let shared = rules.rows[row].shared;
                 places.push(Place::new(0, (row, key), (cost, false), numbers, shared));
             }
         });
-        Limited::new(rules, table, places, now).standings().collect()
+        Limited::new((rules, &[]), table, places, now).standings().collect()
     }
 
     /// What was counted since this was made. What limits counted that are gone is not among it.
@@ -264,7 +269,7 @@ impl Decider {
     /// # Errors
     /// It is denied, whatever its rate: by a limit, or by none.
     fn gather(&mut self, item: &Item<'_>, at: usize, now: u64) -> Result<(), Option<usize>> {
-        let Self { rules, tallies, counted, places, .. } = self;
+        let Self { rules, tallies, counted, places, told, .. } = self;
         let Item { request, hits, is_charged } = *item;
         let counts = u64::from(is_charged);
         let source = address(request);
@@ -286,6 +291,13 @@ impl Decider {
             About::Counts { .. } if places.len() == MOST_AT_ONCE => is_too_much = true,
             About::Counts { row, key, cost, numbers } => {
                 let shared = rules.rows[row].shared;
+                let numbers = match numbers {
+                    Counted::At(place) => place,
+                    Counted::Told(own) => {
+                        told.push(*own);
+                        rules.numbers.len() + told.len() - 1
+                    }
+                };
                 places.push(Place::new(at, (row, key), (cost, is_charged), numbers, shared));
             }
             About::Misses(row, refuses) => {

@@ -35,7 +35,7 @@ pub fn address(text: &str) -> Result<Address, String> {
 /// Connections that may wait to be accepted, unless the system allows fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4_096;
 
-/// A socket that was bound. The file of a Unix socket is removed with it, or with the [`Listener`] that it becomes.
+/// A socket that was bound. The file of a Unix socket is removed with it, or with the `Listener` that it becomes.
 #[derive(Debug)]
 pub struct Bound {
     address: Address,

@@ -15,6 +15,9 @@ pub mod fields;
 mod grpc;
 #[cfg(not(fuzzing))]
 mod http;
+#[cfg(fuzzing)]
+#[path = "http/fuzzed.rs"]
+pub mod http;
 #[cfg(not(fuzzing))]
 pub mod in_force;
 #[cfg(not(fuzzing))]
@@ -27,6 +30,7 @@ pub mod listener;
 pub mod lookup;
 #[cfg(not(fuzzing))]
 mod metrics;
+#[cfg(not(fuzzing))]
 pub mod openapi;
 pub mod properties;
 pub mod proxy;

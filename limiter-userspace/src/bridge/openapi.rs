@@ -1,6 +1,6 @@
 //! The description of what the bridge answers, in OpenAPI 3.1.
 //!
-//! A request whose path and method are not among the [`ROUTES`] is answered 404 or 405, so none is left out here. What bodies have
+//! A request whose path and method are not among the `ROUTES` is answered 404 or 405, so none is left out here. What bodies have
 //! is compared with real ones by tests.
 
 use serde_json::{Map, Value, json};

@@ -81,7 +81,12 @@ impl<'m> Asked<'m> {
         if descriptor.entries.len() > MOST_ENTRIES {
             return Err(Fault::TooManyEntries(descriptor.entries.len()));
         }
-        let entries = Entries(&descriptor.entries);
+        let limit = descriptor.limit.and_then(|told| {
+            let (_, seconds) = Unit::LENGTHS.iter().find(|(unit, _)| *unit == told.unit())?;
+            (told.requests_per_unit > 0)
+                .then_some((u64::from(told.requests_per_unit), seconds * SECOND))
+        });
+        let entries = Entries { entries: &descriptor.entries, limit };
         let target = entries.entry("path");
         let path = target.and_then(path_of);
         Ok(Self {
@@ -112,7 +117,11 @@ impl<'m> Asked<'m> {
 
 /// The entries of a descriptor.
 #[derive(Debug)]
-struct Entries<'m>(&'m [Entry]);
+struct Entries<'m> {
+    entries: &'m [Entry],
+    /// The limit that is told with them: a number, and the nanoseconds that it is for.
+    limit: Option<(u64, u64)>,
+}
 
 impl Entries<'_> {
     fn source(&self) -> Result<Option<IpAddr>, Fault> {
@@ -133,7 +142,11 @@ impl Told for Entries<'_> {
     }
 
     fn entry(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|entry| entry.key == key).map(|entry| &*entry.value)
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| &*entry.value)
+    }
+
+    fn limit(&self) -> Option<(u64, u64)> {
+        self.limit
     }
 
     /// A call is answered at once.

@@ -39,6 +39,11 @@ pub trait Told {
         true
     }
 
+    /// The limit that limits with `override: allow` take in place of their own: a number, and the nanoseconds that it is for.
+    fn limit(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Whether a limit of this name is asked.
     fn asks(&self, _limit: &str) -> bool {
         true

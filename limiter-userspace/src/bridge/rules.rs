@@ -67,6 +67,7 @@ struct LimitRules {
     name: String,
     mode: Mode,
     refuses_missing: bool,
+    takes_told: bool,
     cost: Cost,
     /// What it asks of properties, but for what the index found it by.
     conditions: Vec<Condition>,
@@ -93,13 +94,21 @@ pub(super) enum About {
         key: Key,
         /// What the request costs.
         cost: u64,
-        /// The place of the numbers.
-        numbers: usize,
+        /// The numbers.
+        numbers: Counted,
     },
     /// The request lacks a part of its key. The place of the row, and whether that refuses the request.
     Misses(usize, bool),
     /// The limit with this index refuses everything.
     Refuses(usize),
+}
+
+/// What the numbers of a row are for a request.
+pub(super) enum Counted {
+    /// Those at this place.
+    At(usize),
+    /// Those that the asker told.
+    Told(Box<Numbers>),
 }
 
 /// Rules that have no state yet.
@@ -242,6 +251,7 @@ impl Rules {
                 continue;
             }
             let cost = limit.cost.of(values).saturating_mul(hits.max(1));
+            let told = if limit.takes_told { values.told() } else { None };
             for place in &limit.rows {
                 let row = &self.rows[*place];
                 let numbers = match by {
@@ -249,8 +259,17 @@ impl Rules {
                     Some(by) if !row.is_candidate => by.layer(row.layer),
                     _ => row.numbers,
                 };
-                let Some(numbers) = numbers else { continue };
-                match row.key(source, profile, &self.tenants, values) {
+                let own = told.filter(|_| !row.is_candidate).and_then(|told| {
+                    let sharers = sharers(row.parts.len());
+                    let numbers = Numbers::told(row.kind, told, limit.cost.dearest(), sharers)?;
+                    Some((told, Counted::Told(Box::new(numbers))))
+                });
+                let (told, numbers) = match (own, numbers) {
+                    (Some((told, numbers)), _) => (Some(told), numbers),
+                    (None, Some(numbers)) => (None, Counted::At(numbers)),
+                    (None, None) => continue,
+                };
+                match row.key(told, source, profile, &self.tenants, values) {
                     KeyOf::Known(key) => tell(About::Counts { row: *place, key, cost, numbers }),
                     KeyOf::Missing => {
                         tell(About::Misses(*place, limit.refuses_missing && row.is_enforced));
@@ -260,6 +279,11 @@ impl Rules {
             }
         }
     }
+}
+
+/// The keys of so many parts that may share a state.
+const fn sharers(parts: usize) -> u32 {
+    if parts == 0 { 1 } else { WAYS as u32 }
 }
 
 impl Rules {
@@ -282,9 +306,9 @@ impl Rules {
                 let row = &self.rows[*place];
                 let numbers = by.map_or(row.numbers, |by| by.layer(row.layer));
                 let Some(numbers) = numbers.filter(|_| row.is_of_source()) else { continue };
-                let key = row.key(Some(source), profile, &self.tenants, values);
+                let key = row.key(None, Some(source), profile, &self.tenants, values);
                 if let KeyOf::Known(key) = key {
-                    let cost = limit.cost.default;
+                    let (cost, numbers) = (limit.cost.default, Counted::At(numbers));
                     tell(About::Counts { row: *place, key, cost, numbers });
                 }
             }
@@ -302,7 +326,6 @@ impl LimitRules {
     ) -> Result<(Self, Vec<Draft<'p>>), PolicyError> {
         let cost = Cost::new(policy, &limit.cost, fields)?;
         let dearest = cost.dearest();
-        let sharers = |parts: usize| if parts == 0 { 1 } else { WAYS as u32 };
         let own = |layer: usize| limit.layers.get(layer);
         let key = |layer| own(layer).and_then(|it| it.key.as_ref()).unwrap_or(&limit.key);
         let shape = limit.overrides.iter().find_map(|it| Some(it.layers.as_ref()?.len()));
@@ -348,6 +371,7 @@ impl LimitRules {
             name: limit.name.clone(),
             mode: limit.mode,
             refuses_missing: limit.missing == Missing::Refuse,
+            takes_told: limit.takes_told,
             cost,
             conditions: fields.conditions(policy, &limit.matching.fields)?,
             overrides,

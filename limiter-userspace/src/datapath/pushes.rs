@@ -186,16 +186,17 @@ impl Maps {
         Ok(u64::from(self.offence_sets()?) * u64::from(LINES - 1))
     }
 
-    /// The number of sources that a push blocks until later than `now`, in nanoseconds of the monotonic clock.
+    /// When the pushed blocks end that run at `now`, each in nanoseconds of the monotonic clock.
     ///
     /// # Errors
     /// What the system says.
-    pub fn pushed(&self, now: u64) -> Result<u64> {
-        let mut pushed = 0;
+    pub fn pushed(&self, now: u64) -> Result<Vec<u64>> {
+        let mut ends = Vec::new();
         self.each_offence(|_, record| {
-            pushed +=
-                u64::from(record.key.limit == Penalty::PUSHED && record.offence.blocked > now);
+            if record.key.limit == Penalty::PUSHED && record.offence.blocked > now {
+                ends.push(record.offence.blocked);
+            }
         })?;
-        Ok(pushed)
+        Ok(ends)
     }
 }

@@ -63,7 +63,7 @@ pub fn print<W: Write>(output: &mut Output<W>, report: &SourceReport) -> Result<
 /// Prints the report on a source, and what limits on requests have left for it, if that is known.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_with_requests<W: Write>(
     output: &mut Output<W>,
     report: &SourceReport,
@@ -121,7 +121,10 @@ fn facts_of(report: &SourceReport, amounts: Amounts) -> Vec<(&'static str, Strin
     };
     let lists = &report.lists;
     let origin = |list: &str| {
-        let listed = report.listed.iter().find(|it| it.list == list && it.layer != "limit");
+        let listed = report
+            .listed
+            .iter()
+            .find(|it| it.list == list && !["limit", "push"].contains(&it.layer));
         listed.map_or_else(String::new, ListReport::origin)
     };
     let facts = [

@@ -222,7 +222,7 @@ impl Inquiry<'_> {
         let penalty = lists.penalty.as_ref().map(|block| ListReport {
             list: "penalty",
             entry: block.to_string(),
-            layer: "limit",
+            layer: if block.pushed { "push" } else { "limit" },
             reason: None,
             until: block.until,
         });

@@ -148,6 +148,7 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
                 (1_000..=86_400_000_u64).prop_map(|ms| Idempotency { window: ms * 1_000_000 }),
             ),
             option::of(1..100_u8),
+            any::<bool>(),
         );
         let parts = (matching(index), key(), cost(), vec(layer, layers));
         let more = (
@@ -159,7 +160,7 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
         (parts, more, checked(algorithm)).prop_map(move |(parts, more, first)| {
             let (matching, key, cost, mut layers) = parts;
             let (
-                (mode, missing, on_failure, idempotency, degrade),
+                (mode, missing, on_failure, idempotency, degrade, takes_told),
                 headers,
                 (candidate, penalty),
                 mut overrides,
@@ -195,6 +196,7 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
                 idempotency,
                 degrade,
                 delay: None,
+                takes_told,
             }
         })
     })

@@ -40,7 +40,11 @@ impl Shown {
     fn arguments(&self, line: &str) -> String {
         let folder = self.document.path().parent().unwrap().display().to_string();
         let words = line.split_whitespace().skip_while(|word| *word != "limiter").skip(1);
+        let ratelimit = root().join("fuzz/seeds/ratelimit/all.yaml").display().to_string();
+        // What is behind it is of the shell.
+        let words = words.take_while(|word| *word != ">");
         let words = words.map(|word| match word {
+            "/etc/ratelimit/config" => ratelimit.clone(),
             "policy.yaml" | "/etc/limiter/policy.yaml" => format!("{folder}/policy.yaml"),
             "drops.pcap" => format!("{folder}/drops.pcap"),
             "capture.pcap" | "FILE" => format!("{folder}/capture.pcap"),

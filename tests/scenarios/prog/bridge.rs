@@ -60,6 +60,16 @@ fn policy((packets, requests): (Limit, RequestLimit)) -> Policy {
     policy
 }
 
+/// How long a token bucket owes at most for requests of cost 1, in nanoseconds.
+fn interval(allowance: Allowance) -> u64 {
+    match allowance {
+        Allowance::TokenBucket { rate, .. }
+        | Allowance::LeakyBucket { rate, .. }
+        | Allowance::Gcra { rate, .. } => rate.period / rate.packets + 1,
+        _ => 0,
+    }
+}
+
 /// Compares the verdicts about the same events, in runs with one layer and with two, with changes of the policy.
 fn check(any: Any, may_go_far_back: bool) {
     let seed = seed();
@@ -91,6 +101,10 @@ fn check(any: Any, may_go_far_back: bool) {
         let (mut now, mut latest) = (NOW + random.below(1 << 40) as u64, 0);
         for number in 0..STEPS {
             if number % 300 == 299 {
+                // Until nobody owes: the program cuts a debt to that of one packet of the new numbers, and the bridge does not.
+                let owed = layers.iter().map(|layer| interval(*layer)).max().unwrap_or(0);
+                // The clock may go back by a second then.
+                now = latest + owed + SECOND;
                 layers[0] = allowance(&mut random);
                 in_force = policy(both(&name, mode, &layers));
                 program.apply(&in_force).unwrap();
@@ -138,18 +152,18 @@ fn check(any: Any, may_go_far_back: bool) {
     assert!(is_emulated() || least * 10 > part(RUNS) * u64::from(STEPS), "{verdicts:?}");
 }
 
+/// Buckets of the bridge may owe for a day, what was charged after the fact. So they count as lost after a clock went back for
+/// longer than that, and buckets of the program sooner.
 #[test]
 fn a_token_bucket_decides_alike() {
-    check(TOKEN_BUCKET, true);
+    check(TOKEN_BUCKET, false);
 }
 
 #[test]
 fn a_leaky_bucket_decides_alike() {
-    check(LEAKY_BUCKET, true);
+    check(LEAKY_BUCKET, false);
 }
 
-/// A request may cost all that a limit admits at once. So this bucket may owe more than that of the program, and counts as
-/// lost after a clock went back for longer.
 #[test]
 fn gcra_decides_alike() {
     check(GCRA, false);

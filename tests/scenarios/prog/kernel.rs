@@ -6,7 +6,9 @@
 //! which is the same on every kernel that loads it.
 
 use std::{
-    fs, thread,
+    fs,
+    net::IpAddr,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,7 +22,7 @@ use limiter_tests::{
     sandbox::{BPFFS, Namespace, Sandbox},
 };
 use limiter_userspace::{
-    datapath::{bpffs::Pins, instance::Instance, program::Program},
+    datapath::{bpffs::Pins, instance::Instance, program::Program, pushes::Pushed},
     error::Error,
     policy::{
         Builtin, Policy,
@@ -133,6 +135,24 @@ fn the_programs_that_exchange_a_table() {
     let exchanged = program.resize(&Sizes { sources: 1 << 12, ..SMALL }).unwrap();
     assert_eq!((exchanged.sources, exchanged.buckets, exchanged.lost), (1, 1, 0));
     assert_eq!(program.run_many(&udp(A), 9).unwrap(), 0);
+    program.close().unwrap();
+}
+
+/// The program that pushes blocks, which takes the locks that packets take.
+#[test]
+fn the_program_that_pushes_blocks() {
+    let mut program = TestProgram::fresh(SMALL, &policy(&[]), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
+    let mut pusher = program.pusher().unwrap();
+    let address = IpAddr::from(A);
+    for _ in 0..2 {
+        assert_eq!(pusher.push(address, NOW + 1_000_000_000).unwrap(), Pushed::Blocked);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+        assert!(pusher.lift(address).unwrap());
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass);
+    }
+    drop(pusher);
     program.close().unwrap();
 }
 

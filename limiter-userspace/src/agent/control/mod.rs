@@ -2,12 +2,12 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `POST /v1/penalties` | what became of each [block that is asked for](request) |
+//! | `POST /v1/penalties` | what became of each block that is asked for, see `request` |
 //! | `DELETE /v1/penalties/ADDRESS` | whether a pushed block of the source was ended |
 //! | `GET /v1/penalties` | what `limiter penalty list -j` prints |
 //! | `GET /v1/source/ADDRESS` | what `limiter get ADDRESS -j` prints; 404 for a source without state |
 //!
-//! Whom a pushed block may be of is said in [`rules`].
+//! Whom a pushed block may be of is said in `rules`.
 
 mod counts;
 mod http;
@@ -110,9 +110,10 @@ impl Control {
     /// Does what a process of a user asks for.
     fn push(&self, user: u32, asked: &[Asked]) -> Result<Vec<Outcome>> {
         let (mut opened, mut rules) = (lock(&self.opened), lock(&self.rules));
+        let pusher = opened.pusher()?;
         let mut outcomes = Vec::with_capacity(asked.len());
         for asked in asked {
-            let outcome = rules.push(opened.pusher()?, user, asked)?;
+            let outcome = rules.push(pusher, user, asked)?;
             self.counts.add(outcome.result);
             if outcome.is_new() {
                 self.tell(&outcome, asked, user);

@@ -10,6 +10,8 @@
 //! * There were not too many pushes just now, and pushed blocks have less than a [tenth](SHARE) of the table of offences.
 
 use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
     net::IpAddr,
     time::{Duration, Instant},
 };
@@ -37,7 +39,7 @@ use crate::{
 const SILENT: Duration = Duration::from_secs(60);
 /// Pushed blocks have at most one of so many records.
 const SHARE: u64 = 10;
-/// How long what is known of this host's addresses, and of the records in use, is good.
+/// How long what is known of this host's addresses is good, and a table that was found full.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// What became of a push.
@@ -113,8 +115,34 @@ pub(super) struct Rules {
     /// How many are pushed; any number without it.
     budget: Option<Budget>,
     host: Option<(Instant, Host)>,
-    /// Records of pushed blocks, and those that pushed blocks may have.
-    records: Option<(Instant, u64, u64)>,
+    records: Option<Records>,
+}
+
+/// The records of pushed blocks, as far as they were found in the table or made here.
+#[derive(Debug)]
+struct Records {
+    /// When the table was searched, which takes milliseconds.
+    read: Instant,
+    /// When their blocks end, in nanoseconds.
+    ends: BinaryHeap<Reverse<u64>>,
+    /// How many there may be.
+    most: usize,
+}
+
+impl Records {
+    fn read(maps: &Maps, now: u64) -> Result<Self> {
+        let ends = maps.pushed(now)?.into_iter().map(Reverse).collect();
+        let most = usize::try_from(maps.offence_records()? / SHARE).unwrap_or(usize::MAX);
+        Ok(Self { read: Instant::now(), ends, most })
+    }
+
+    /// Whether there may be one more at `now`, in nanoseconds.
+    fn have_room(&mut self, now: u64) -> bool {
+        while self.ends.peek().is_some_and(|Reverse(end)| *end <= now) {
+            self.ends.pop();
+        }
+        self.ends.len() < self.most
+    }
 }
 
 impl Rules {
@@ -145,8 +173,8 @@ impl Rules {
         let pushed = pusher.push(asked.subject, now.saturating_add(length))?;
         Ok(match pushed {
             Pushed::Blocked => {
-                if let Some((_, used, _)) = &mut self.records {
-                    *used += 1;
+                if let Some(records) = &mut self.records {
+                    records.ends.push(Reverse(now.saturating_add(length)));
                 }
                 outcome(PushResult::Blocked, length.div_ceil(SECOND))
             }
@@ -190,8 +218,8 @@ impl Rules {
             }
         }
         let now = query::now();
-        let (_, used, most) = self.records(maps)?;
-        let is_within = used < most && self.budget.as_mut().is_none_or(|budget| budget.spend(now));
+        let is_within = self.have_room(maps, now)?
+            && self.budget.as_mut().is_none_or(|budget| budget.spend(now));
         Ok((!is_within).then_some(PushResult::TooMany))
     }
 
@@ -204,13 +232,14 @@ impl Rules {
         }
     }
 
-    fn records(&mut self, maps: &Maps) -> Result<(Instant, u64, u64)> {
-        match self.records {
-            Some(known) if known.0.elapsed() < FRESH => Ok(known),
-            _ => {
-                let (used, all) = (maps.pushed(query::now())?, maps.offence_records()?);
-                Ok(*self.records.insert((Instant::now(), used, all / SHARE)))
-            }
+    /// Whether pushed blocks may have one more record. What ended before its time is found where there is no room otherwise.
+    fn have_room(&mut self, maps: &Maps, now: u64) -> Result<bool> {
+        let is_full =
+            |records: &mut Records| !records.have_room(now) && records.read.elapsed() >= FRESH;
+        self.records.take_if(is_full);
+        match &mut self.records {
+            Some(records) => Ok(records.have_room(now)),
+            none => Ok(none.insert(Records::read(maps, now)?).have_room(now)),
         }
     }
 }
@@ -243,4 +272,32 @@ const fn is_of_one_host(address: IpAddr) -> bool {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pushed_blocks_have_room_again_when_others_end() {
+        let ends = [5, 9].map(Reverse).into();
+        let mut records = Records { read: Instant::now(), ends, most: 2 };
+        assert!(!records.have_room(4));
+        assert!(records.have_room(5));
+        records.ends.push(Reverse(8));
+        assert!(!records.have_room(7));
+        assert!(records.have_room(8) && records.have_room(9));
+        records.most = 0;
+        assert!(!records.have_room(9));
+    }
+
+    #[test]
+    fn addresses_of_many_hosts_are_nobodys() {
+        for address in ["0.0.0.0", "255.255.255.255", "224.0.0.251", "::", "ff02::1"] {
+            assert!(!is_of_one_host(address.parse().unwrap()), "{address}");
+        }
+        for address in ["192.0.2.9", "2001:db8::1", "127.0.0.1"] {
+            assert!(is_of_one_host(address.parse().unwrap()), "{address}");
+        }
+    }
 }

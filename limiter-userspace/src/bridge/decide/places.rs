@@ -35,7 +35,7 @@ pub(super) struct Place {
     /// Whether it is charged, and not only asked about.
     pub(super) is_charged: bool,
     cost: u64,
-    /// The place of its numbers in [`Rules::numbers`].
+    /// The place of its numbers in [`Rules::numbers`], or behind those in what askers told.
     numbers: usize,
     state: State,
     look: Look,
@@ -98,6 +98,7 @@ impl Place {
 /// The rows that are about the requests of a bill, in their order: a bit of the bill for each.
 pub(super) struct Limited<'d> {
     pub(super) rules: &'d Rules,
+    told: &'d [Numbers],
     pub(super) table: &'d Table,
     places: &'d mut Vec<Place>,
     pub(super) bill: Bill,
@@ -108,12 +109,12 @@ pub(super) struct Limited<'d> {
 impl<'d> Limited<'d> {
     /// Rows and keys in any order. Those with the same state become one.
     pub(super) fn new(
-        rules: &'d Rules,
+        (rules, told): (&'d Rules, &'d [Numbers]),
         table: &'d Table,
         places: &'d mut Vec<Place>,
         now: u64,
     ) -> Self {
-        let mut limited = Self { rules, table, places, bill: Bill::default(), now };
+        let mut limited = Self { rules, told, table, places, bill: Bill::default(), now };
         limited.find();
         let set = |is: fn(&Rules, &Place) -> bool| {
             let places = limited.places.iter().enumerate();
@@ -137,12 +138,14 @@ impl<'d> Limited<'d> {
         self.places.sort_unstable_by_key(|place| (place.row, place.key));
         let mut is_complete = true;
         self.places.dedup_by(|place, kept| place.key == kept.key && kept.add(place));
+        let (rules, told) = (self.rules, self.told);
         for place in &mut *self.places {
             let area = self.rules.rows[place.row].area;
             match self.table.find(area, place.key) {
                 Some(entry) => {
                     place.state = State::Own(entry);
-                    self.table.carry(entry, &self.rules.numbers[place.numbers].meter, self.now);
+                    let numbers = numbers_at(rules, told, place.numbers);
+                    self.table.carry(entry, &numbers.meter, self.now);
                 }
                 None => is_complete = false,
             }
@@ -165,7 +168,8 @@ impl<'d> Limited<'d> {
             match self.table.vacancy(row.area, place.key, self.now, row.share, taken) {
                 Some(entry) => self.places[at].state = State::Vacant(entry),
                 None => {
-                    self.table.carry(shared, &self.rules.numbers[place.numbers].shared, self.now);
+                    let numbers = numbers_at(self.rules, self.told, place.numbers);
+                    self.table.carry(shared, &numbers.shared, self.now);
                 }
             }
         }
@@ -401,7 +405,7 @@ impl<'d> Limited<'d> {
     }
 
     fn numbers(&self, at: usize) -> &'d Numbers {
-        &self.rules.numbers[self.places[at].numbers]
+        numbers_at(self.rules, self.told, self.places[at].numbers)
     }
 
     /// The meter of the state at a place.
@@ -423,11 +427,19 @@ impl<'d> Limited<'d> {
     fn made(&mut self, at: usize) -> Entry {
         let place = &mut self.places[at];
         if let State::Vacant(entry) = place.state {
-            let meter = &self.rules.numbers[place.numbers].meter;
+            let meter = &numbers_at(self.rules, self.told, place.numbers).meter;
             self.table.insert(entry, place.key, meter, self.now);
             place.state = State::Own(entry);
         }
         place.entry()
+    }
+}
+
+/// The numbers at a place.
+fn numbers_at<'d>(rules: &'d Rules, told: &'d [Numbers], place: usize) -> &'d Numbers {
+    match place.checked_sub(rules.numbers.len()) {
+        Some(place) => &told[place],
+        None => &rules.numbers[place],
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::net::IpAddr;
 
-use hyper::{
+use http::{
     HeaderMap,
     header::{COOKIE, HOST, HeaderName, HeaderValue},
 };

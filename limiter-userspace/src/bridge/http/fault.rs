@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{bridge::client::ClientError, policy::units::quoted};
+use crate::policy::units::quoted;
 
 /// A request that cannot be answered. The text says what is wrong, and what mends it.
 #[derive(Debug, Error)]
@@ -111,8 +111,11 @@ pub(in crate::bridge) enum Fault {
     )]
     NoUser,
     /// The agent cannot be asked.
-    #[error("{0}: start `limiter agent`, and give its socket by `--agent` if it is elsewhere")]
-    Agent(#[from] ClientError),
+    #[error("{error}: start `limiter agent`, and give its socket by `--agent` if it is elsewhere")]
+    Agent {
+        /// Why.
+        error: String,
+    },
 }
 
 impl Fault {
@@ -128,7 +131,7 @@ impl Fault {
             Self::Late { .. } => 408,
             Self::TooLong { .. } => 413,
             Self::BadType => 415,
-            Self::Agent(_) => 503,
+            Self::Agent { .. } => 503,
             _ => 400,
         }
     }

@@ -11,6 +11,7 @@
 //! | `GET /v1/openapi.json`, `/healthz`, `/readyz`, `/metrics` | whoever may connect | the others as of the agent |
 
 mod asked;
+mod body;
 mod budget;
 mod counts;
 mod decide;

@@ -39,7 +39,8 @@ impl Service {
             }
         };
         let body = read(request.into_body(), LONGEST, PATIENCE).await?;
-        let answer = self.agent.ask(method, &target, body, PATIENCE).await?;
+        let answer = self.agent.ask(method, &target, body, PATIENCE).await;
+        let answer = answer.map_err(|error| Fault::Agent { error: error.to_string() })?;
         let mut reply = Reply::new(answer.status().as_u16());
         if let Some(kind) = answer.headers().get(CONTENT_TYPE) {
             reply.headers.insert(CONTENT_TYPE, kind.clone());

@@ -1,6 +1,7 @@
 //! Accepting connections, and how many there may be.
 
 use std::{
+    future::ready,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -51,11 +52,21 @@ pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
     mut end: watch::Receiver<bool>,
     converse: fn(Accepted) -> C,
 ) {
+    // At the end, those that wait already are answered still.
+    let mut left = None;
     loop {
         let accepted = select! {
             biased;
-            _ = end.wait_for(|end| *end) => return,
+            _ = end.wait_for(|end| *end), if left.is_none() => {
+                left = Some(CONNECTIONS);
+                continue;
+            }
             accepted = listener.accept() => accepted,
+            () = ready(()), if left.is_some() => return,
+        };
+        left = match left {
+            Some(0) => return,
+            left => left.map(|left| left - 1),
         };
         let Ok((mut stream, peer)) = accepted else {
             sleep(PAUSE).await;

@@ -1,6 +1,6 @@
 //! `/v1/charge` and `/v1/refund`: what is charged, or given back, after the fact.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
@@ -8,30 +8,13 @@ use hyper::{
     body::{Bytes, Incoming},
     header::CONTENT_TYPE,
 };
-use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{
-    PATIENCE, Peer, Reply, Service,
-    budget::{Question, told},
-    fault::Fault,
-};
+use super::{PATIENCE, Peer, Reply, Service, body::Settled, budget::told, fault::Fault};
 use crate::{bridge::decide::Settlement, query};
 
 /// The most bytes of a body.
 const MOST: usize = 64 << 10;
-
-/// What is settled.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settled {
-    /// The name of the limit.
-    limit: String,
-    /// The request that it is charged for: properties by their names, as the parameters of `/v1/budget`.
-    request: BTreeMap<String, String>,
-    /// How many times what the request costs.
-    cost: u64,
-}
 
 impl Service {
     /// Charges a limit, or gives back what it was charged, and tells what it has left.
@@ -46,11 +29,8 @@ impl Service {
             return Err(Fault::BadType);
         }
         let bytes = read(request.into_body(), MOST, PATIENCE).await?;
-        let body: Settled = serde_json::from_slice(&bytes)
-            .map_err(|error| Fault::BadBody { error: error.to_string() })?;
-        let policy = self.in_force.policy();
-        let properties = body.request.iter().map(|(name, value)| (&**name, &**value));
-        let question = Question::of(&policy, body.limit.clone(), body.cost, properties)?;
+        let body = Settled::read(&bytes)?;
+        let question = body.question(&self.in_force.policy())?;
         let (is_about, answer, policy) =
             self.in_force.settle(&question.request(), question.cost, settlement, query::now());
         if !is_about {

@@ -45,7 +45,7 @@ mod tests {
             ("192.0.2.9 51812 198.51.100.1 443", ends("192.0.2.9:51812", "198.51.100.1:443")),
             ("::ffff:192.0.2.9 1 ::ffff:198.51.100.1 2", ends("192.0.2.9:1", "198.51.100.1:2")),
             ("2001:db8::9 1 fe80::1%eth0 2", ends("[2001:db8::9]:1", "[fe80::1]:2")),
-            // A listener of nginx on a Unix socket, and Caddy before 2.9, tell less.
+            // A listener of nginx on a Unix socket, and Caddy before 2.8, tell less.
             ("unix:  unix: ", None),
             ("192.0.2.9 51812  ", None),
             ("192.0.2.9 51812 198.51.100.1 443 7", None),

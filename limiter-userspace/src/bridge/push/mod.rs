@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::{Method, body::Bytes};
+use hyper::{Method, StatusCode, body::Bytes};
 use limiter_common::base::address::{Address, Mask};
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -184,7 +184,7 @@ impl Queue {
                 count = self.0.recv_many(&mut batch, BATCH) => if count == 0 { return },
                 _ = probe.tick() => {
                     if is_needed(&in_force.policy()) {
-                        link.note(agent.reach(PATIENCE).await);
+                        link.note(probe_agent(&agent).await);
                     } else {
                         link.unneeded();
                     }
@@ -216,6 +216,16 @@ impl Queue {
                 }
             }
         }
+    }
+}
+
+/// Looks whether the agent answers for an instance, which it opens by that.
+async fn probe_agent(agent: &Client) -> Result<(), ClientError> {
+    let answer = agent.ask(Method::GET, "/v1/source/127.0.0.1", Bytes::new(), PATIENCE).await?;
+    match answer.status() {
+        // Nothing is known of it.
+        StatusCode::NOT_FOUND => Ok(()),
+        _ => accepted(answer).map(drop),
     }
 }
 

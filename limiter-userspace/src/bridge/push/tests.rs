@@ -97,19 +97,25 @@ fn ten_blocks_of_a_second_are_told_of() {
     assert_eq!((0..50).filter(|_| told.has_room()).count(), TOLD);
 }
 
-/// An agent that answers a request on each of its connections.
+/// An agent that answers blocks, one on each of its connections, and knows nothing of sources.
 fn agent(path: PathBuf, answers: &'static [&'static str]) -> std::sync::mpsc::Receiver<String> {
+    const UNKNOWN: &str = "HTTP/1.1 404 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let listener = UnixListener::bind(path).unwrap();
     let (sender, asked) = channel();
     thread::spawn(move || {
-        for answer in answers {
-            let (mut stream, _) = listener.accept().unwrap();
+        let mut answers = answers.iter();
+        for mut stream in listener.incoming().map_while(Result::ok) {
             let mut text = String::new();
             let mut bytes = [0; 4096];
-            while !text.ends_with(']') {
+            while !(text.ends_with(']') || text.starts_with("GET ") && text.ends_with("\r\n\r\n")) {
                 let length = stream.read(&mut bytes).unwrap();
                 text.push_str(str::from_utf8(&bytes[..length]).unwrap());
             }
+            if text.starts_with("GET ") {
+                stream.write_all(UNKNOWN.as_bytes()).unwrap();
+                continue;
+            }
+            let Some(answer) = answers.next() else { break };
             stream.write_all(answer.as_bytes()).unwrap();
             sender.send(text).unwrap();
         }

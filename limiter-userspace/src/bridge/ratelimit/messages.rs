@@ -20,9 +20,21 @@ pub(in crate::bridge) struct RateLimitRequest {
 pub(in crate::bridge) struct Descriptor {
     #[prost(message, repeated, tag = "1")]
     pub(in crate::bridge) entries: Vec<Entry>,
+    /// A limit in place of that of the policy.
+    #[prost(message, optional, tag = "2")]
+    pub(in crate::bridge) limit: Option<ToldLimit>,
     /// In place of that of the request, where it is told; 0 asks and charges nothing.
     #[prost(message, optional, tag = "3")]
     pub(in crate::bridge) hits_addend: Option<Whole>,
+}
+
+/// `RateLimitDescriptor.RateLimitOverride`. Its units are those of [`Unit`] up to the year.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(in crate::bridge) struct ToldLimit {
+    #[prost(uint32, tag = "1")]
+    pub(in crate::bridge) requests_per_unit: u32,
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub(in crate::bridge) unit: i32,
 }
 
 /// An entry of a descriptor.

@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use super::{
     super::{decide::Decider, table::Table},
-    messages::Whole,
+    messages::{ToldLimit, Whole},
     *,
 };
 use crate::policy::model::{
@@ -22,6 +22,11 @@ struct Service(Decider, Arc<Policy>);
 
 impl Service {
     fn new() -> Self {
+        Self::with_override(false)
+    }
+
+    /// With a limit `user` that takes what is told with a descriptor, or does not.
+    fn with_override(takes_told: bool) -> Self {
         let window = Allowance::FixedWindow { limit: 3, window: 3_600 * SECOND };
         let bucket =
             Allowance::LeakyBucket { rate: Rate { packets: 5, period: 60 * SECOND }, depth: 5 };
@@ -35,6 +40,7 @@ impl Service {
             limit("source", Some(RequestKeyPart::Source), bucket),
             limit("login", None, Allowance::FixedWindow { limit: 1, window: 86_400 * SECOND }),
         ];
+        limits[0].takes_told = takes_told;
         let exact = |text: &str| vec![Pattern::Exact(text.to_owned())];
         limits[1].matching.fields.insert(Field::Domain, exact("edge"));
         limits[2].matching.fields.insert(Field::Path, exact("/login"));
@@ -56,7 +62,7 @@ impl Service {
 
 fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
-    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None }
+    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None, limit: None }
 }
 
 fn call(descriptors: Vec<Descriptor>) -> RateLimitRequest {
@@ -139,6 +145,33 @@ fn hits_are_those_of_the_descriptor_or_of_the_call() {
     assert_eq!(left(1, Some(2)), (Verdict::Pass, 0));
     assert_eq!(left(1, Some(0)), (Verdict::Limited, 0));
     assert_eq!(left(1, Some(u64::MAX)), (Verdict::Limited, 0));
+}
+
+#[test]
+fn a_told_limit_is_taken_where_the_policy_lets_it() {
+    let asked = |requests_per_unit, unit: Unit| {
+        let limit = Some(ToldLimit { requests_per_unit, unit: unit.into() });
+        call(vec![Descriptor { limit, ..descriptor(&[("user", "7")]) }])
+    };
+    let told = |service: &mut Service, message: &RateLimitRequest| {
+        let (response, verdict) = service.ask(message).unwrap();
+        let status = &response.statuses[0];
+        let limit = status.current_limit.as_ref().unwrap();
+        (verdict, status.limit_remaining, limit.requests_per_unit, limit.unit())
+    };
+    let five = asked(5, Unit::Day);
+    let mut service = Service::new();
+    assert_eq!(told(&mut service, &five), (Verdict::Pass, 2, 3, Unit::Hour), "it is ignored");
+    let mut service = Service::with_override(true);
+    for left in [4, 3, 2, 1, 0] {
+        assert_eq!(told(&mut service, &five), (Verdict::Pass, left, 5, Unit::Day));
+    }
+    assert_eq!(told(&mut service, &five), (Verdict::Limited, 0, 5, Unit::Day));
+    // Another limit has another state, and so has that of the policy.
+    assert_eq!(told(&mut service, &asked(2, Unit::Day)).1, 1);
+    for none in [asked(0, Unit::Day), asked(9, Unit::Unknown)] {
+        assert_eq!(told(&mut service, &none).2, 3);
+    }
 }
 
 /// An error would let the request pass, as far as the proxy is told so.

@@ -113,6 +113,11 @@ impl<'v> Values<'v> {
         value
     }
 
+    /// The limit that the asker told.
+    pub(super) fn told(&self) -> Option<(u64, u64)> {
+        self.request.told.limit()
+    }
+
     /// Whether a limit of this name is asked.
     pub(super) fn asks(&self, limit: &str) -> bool {
         self.request.told.asks(limit)

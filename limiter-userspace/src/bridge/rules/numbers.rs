@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 
 use limiter_common::algorithm::{
-    gcra::Gcra, kind::Kind, meter::Meter, policer::Policer as _, rate::SECOND,
+    gcra::Gcra,
+    kind::Kind,
+    meter::Meter,
+    policer::Policer as _,
+    rate::{Rate, SECOND},
 };
 
 use crate::{
@@ -26,6 +30,27 @@ pub(in crate::bridge) struct Numbers {
 }
 
 impl Numbers {
+    /// Those of so many requests in a time, in nanoseconds, by a kind of algorithm that states are of. `None` if it cannot have
+    /// them.
+    pub(super) fn told(
+        kind: Kind,
+        (number, period): (u64, u64),
+        dearest: u64,
+        sharers: u32,
+    ) -> Option<Self> {
+        let (limit, window) = (number, period);
+        let allowance = match kind {
+            Kind::Bucket => {
+                Allowance::TokenBucket { rate: Rate { packets: number, period }, burst: number }
+            }
+            Kind::Fixed => Allowance::FixedWindow { limit, window },
+            Kind::Sliding => Allowance::SlidingWindow { limit, window },
+            Kind::SlidingLog => Allowance::SlidingLog { limit, window },
+            Kind::Concurrent => return None,
+        };
+        Self::new(allowance, dearest, sharers).ok()
+    }
+
     /// For requests that cost `dearest` at most, or what the caller says. As many keys as `sharers` may share a state.
     fn new(allowance: Allowance, dearest: u64, sharers: u32) -> Result<Self, PolicyError> {
         let meter = allowance.meter(dearest)?;

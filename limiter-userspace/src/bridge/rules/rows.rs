@@ -45,7 +45,8 @@ pub(in crate::bridge) struct Row {
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
     pub(in crate::bridge) shared: Entry,
-    parts: Vec<Part>,
+    pub(super) kind: Kind,
+    pub(super) parts: Vec<Part>,
     hash: KeyHash,
 }
 
@@ -138,7 +139,7 @@ impl Draft<'_> {
         // The word tells the keys of the row from its shared state.
         let hash = identity.word(0);
         let area = self.area();
-        let Self { index, limit, layer, is_candidate, numbers, .. } = self;
+        let Self { index, limit, layer, is_candidate, numbers, kind } = self;
         let is_enforced = limit.mode == Mode::Enforce && !is_candidate;
         Row {
             limit: index,
@@ -162,6 +163,7 @@ impl Draft<'_> {
             area,
             numbers,
             shared: Entry::default(),
+            kind,
             parts,
             hash,
         }
@@ -179,16 +181,20 @@ impl Row {
         !self.is_candidate && matches!(self.parts[..], [Part::Source(_)])
     }
 
-    /// The key of a request of this source.
+    /// The key of a request of this source, with the limit that was told in place of that of the policy, if it is.
     #[inline]
     pub(super) fn key(
         &self,
+        told: Option<(u64, u64)>,
         source: Option<&Address>,
         profile: &SourceProfile,
         tenants: &[u64],
         values: &Values<'_>,
     ) -> KeyOf {
-        let mut hash = self.hash;
+        let mut hash = match told {
+            Some((number, period)) => self.hash.word(number).word(period),
+            None => self.hash,
+        };
         for part in &self.parts {
             hash = match part {
                 Part::Source(mask) => {

@@ -226,6 +226,14 @@ pub(super) fn headers() -> Vec<&'static str> {
     words(&HEADERS)
 }
 
+/// Whether a limit that is told with a descriptor is taken.
+pub(super) static OVERRIDE: [(&str, bool); 2] = [("ignore", false), ("allow", true)];
+
+/// The words for that.
+pub(super) fn override_words() -> Vec<&'static str> {
+    words(&OVERRIDE)
+}
+
 pub(super) fn on_failure() -> Vec<&'static str> {
     words(&ON_FAILURE)
 }

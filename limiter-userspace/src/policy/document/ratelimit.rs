@@ -4,23 +4,25 @@
 //! one with a `*`, and a node without a value is for all others. Here, the nodes of one key below the same node are one limit:
 //! the node without a value has its rate, and the others are overrides. What has no such form is warned of.
 
+mod words;
+
 use std::collections::BTreeMap;
 
-use ipnet::IpNet;
 use limiter_common::algorithm::rate::{Rate, SECOND};
 
+use self::words::{Values, about, is_header, name_of, prefix, unique, values};
 use super::{
     DOCUMENT_BYTES, Faults, Warnings,
     fault::Findings,
     not_text,
     request::values::is_reserved,
-    scalar::{self, NAME, expected},
+    scalar::{self, expected},
     source::{Source, ticked},
     tree::{Node, Value, tree},
 };
 use crate::policy::model::{
-    Allowance, Attribute, AttributeSource, Field, Mode, OverrideWhom, Pattern, Policy,
-    RequestKeyPart, RequestLayer, RequestLimit, RequestOverride, Whom,
+    Allowance, Attribute, AttributeSource, Field, Mode, Pattern, Policy, RequestKeyPart,
+    RequestLayer, RequestLimit, RequestOverride, Whom,
 };
 
 /// The algorithm of the limits.
@@ -35,8 +37,10 @@ pub enum WindowAlgorithm {
     TokenBucket,
 }
 
-/// The most overrides of a limit.
-const MOST_OVERRIDES: usize = 4_096;
+/// The most values of a key, and the most overrides of a limit for keys before its own.
+const MOST_OVERRIDES: usize = 1_024;
+/// The most attributes that a policy can have.
+const MOST_ATTRIBUTES: usize = 64;
 /// Keys whose meaning is lost.
 const LOST: [&str; 4] = ["detailed_metric", "value_to_metric", "share_threshold", "quota_mode"];
 /// The lengths of units in seconds.
@@ -145,9 +149,6 @@ enum Told {
     Limited(Allowance),
 }
 
-/// The values that a node is about; `None`: all.
-type Values = Option<Pattern>;
-
 struct Reader<'p, 'f, 's> {
     policy: &'p mut Policy,
     findings: &'f mut Findings<'s>,
@@ -188,7 +189,11 @@ impl Reader<'_, '_, '_> {
             }
         }
         for (key, nodes) in groups {
-            if self.findings.is_full() || self.policy.on_requests.len() > Policy::MOST_ON_REQUESTS {
+            let Policy { on_requests, attributes, .. } = &*self.policy;
+            let is_full =
+                on_requests.len() > Policy::MOST_ON_REQUESTS || attributes.len() > MOST_ATTRIBUTES;
+            // What has more than a policy can have is refused as a whole.
+            if self.findings.is_full() || is_full {
                 return;
             }
             self.group(key, &nodes, path);
@@ -242,6 +247,12 @@ impl Reader<'_, '_, '_> {
                 below.parts.push(part.clone());
                 let others = nodes.iter().take(at).filter_map(|(values, _)| values.as_ref());
                 below.exempt.extend(others.filter_map(|it| about(&part, it, None)));
+            }
+            if below.exempt.len() > MOST_OVERRIDES {
+                let message =
+                    format!("there are more than {MOST_OVERRIDES} values of the keys above");
+                self.findings.add(node.at, message, "write those that begin alike with a `*`");
+                continue;
             }
             if get(node, "rate_limit").is_some() {
                 let message = "its limit counts descriptors with further entries, too";
@@ -410,65 +421,4 @@ impl Reader<'_, '_, '_> {
         let limits = &self.policy.on_requests;
         unique(&name, |name| limits.iter().any(|limit| limit.name == name))
     }
-}
-
-/// The values that a node is about.
-fn values(node: &Node<'_>) -> Values {
-    let Some(Value::Text(text)) = get(node, "value").map(|node| &node.value) else { return None };
-    Some(match text.strip_suffix('*') {
-        Some(prefix) => Pattern::Prefix(prefix.to_owned()),
-        None if text.is_empty() => return None,
-        None => Pattern::Exact(text.to_string()),
-    })
-}
-
-/// An override for these values; without an allowance, they are not limited. `None` for a source that is no address.
-fn about(
-    part: &RequestKeyPart,
-    pattern: &Pattern,
-    allowance: Option<Allowance>,
-) -> Option<RequestOverride> {
-    let layers = allowance.map(|allowance| vec![allowance]);
-    Some(match part {
-        RequestKeyPart::Field(field) => RequestOverride {
-            whom: None,
-            fields: BTreeMap::from([(field.clone(), pattern.clone())]),
-            layers,
-        },
-        _ => {
-            let whom = Some(OverrideWhom::Prefix(prefix(pattern)?));
-            RequestOverride { whom, fields: BTreeMap::new(), layers }
-        }
-    })
-}
-
-/// The prefix of a value of a source.
-fn prefix(pattern: &Pattern) -> Option<IpNet> {
-    let Pattern::Exact(text) = pattern else { return None };
-    let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
-    text.parse::<IpNet>().ok().or_else(address).map(|prefix| prefix.trunc())
-}
-
-/// A text as the name of a limit or an attribute.
-fn name_of(text: &str) -> String {
-    let fits = |it: char| matches!(it, 'a'..='z' | '0'..='9' | '_' | '-');
-    let name = text.chars().map(|it| it.to_ascii_lowercase());
-    let name = name.map(|it| if fits(it) { it } else { '-' }).take(NAME).collect::<String>();
-    if name.is_empty() { "limit".to_owned() } else { name }
-}
-
-/// Whether a key is one that an attribute of a header can have.
-fn is_header(key: &str) -> bool {
-    let fits = |it: u8| matches!(it, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(&it);
-    (1..=128).contains(&key.len()) && key.bytes().all(fits)
-}
-
-/// A name like this one that is not taken.
-fn unique(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    if name.len() <= NAME && !is_taken(name) {
-        return name.to_owned();
-    }
-    let short = name.get(..name.len().min(NAME - 6)).unwrap_or("limit");
-    let numbered = (2..99_999).map(|number| format!("{short}-{number}"));
-    numbered.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| name.to_owned())
 }

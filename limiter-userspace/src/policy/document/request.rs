@@ -23,7 +23,7 @@ use super::{
     fields::Fields,
     layers::{count_fits, layers},
     limit::{object, penalty},
-    names::{ALGORITHMS, Algorithm, HEADERS, Header, MISSING, MODES, ON_FAILURE},
+    names::{ALGORITHMS, Algorithm, HEADERS, Header, MISSING, MODES, ON_FAILURE, OVERRIDE},
     ports::several,
     scalar::{self, flag},
     shape::request::{ALLOWANCE, LAYER, LIMIT, PENALTY},
@@ -135,6 +135,7 @@ fn read(
             .and_then(|node| options::idempotency(node, findings)),
         degrade: fields.get("degrade").and_then(|node| options::degrade(node, findings)),
         delay: fields.get("delay").and_then(|node| options::delay(node, findings)),
+        takes_told: word(&fields, "override", &OVERRIDE, false, findings),
     };
     if let Some((node, terms)) = fields.get("overrides").zip(terms) {
         let of = Of { limit: &limit, has_key: key.is_some(), sources: &sources };

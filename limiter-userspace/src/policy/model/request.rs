@@ -158,6 +158,10 @@ pub struct RequestLimit {
     /// [`LONGEST_DELAY`](Self::LONGEST_DELAY); no queue takes longer to drain. `None`: it passes at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<u64>,
+    /// Whether a limit that Envoy tells with a descriptor is taken in place of the layers. Requests with another limit have
+    /// another state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_told: bool,
 }
 
 /// How long a limit knows a request by its header [`Idempotency::HEADER`], and charges its repeats no more.
@@ -357,6 +361,7 @@ impl RequestLimit {
             idempotency: None,
             degrade: None,
             delay: None,
+            takes_told: false,
         }
     }
 }

@@ -53,7 +53,12 @@ fn the_page_has_every_metric_with_its_labels() {
         "limits: [{name: source, key: source, rate: 10/s, burst: 5, penalty: {after: 1s, block: 1m}},\
          {name: all, key: all, rate: 10/s}]",
     );
-    let agent = Agent::start(&bench, &document, "-i eth0 --policy FILE --listen 127.0.0.1:9180");
+    let socket = document.path().with_file_name("agent.sock");
+    let arguments = format!(
+        "-i eth0 --policy FILE --listen 127.0.0.1:9180 --control unix:{}",
+        socket.display()
+    );
+    let agent = Agent::start(&bench, &document, &arguments);
     // The order of its first events is not fixed.
     while agent.next()["event"] != "unchanged" {}
     let scrape = ask(&bench, REQUEST);

@@ -2,7 +2,9 @@
 
 use super::{
     super::{
-        names::{Algorithm, HEADERS, Header, MISSING, MODES, ON, ON_FAILURE, On, word_for},
+        names::{
+            Algorithm, HEADERS, Header, MISSING, MODES, ON, ON_FAILURE, OVERRIDE, On, word_for,
+        },
         terms::{Terms, algorithm_of},
         text::{Written, mapping, one_or_list, scalar, whom_text},
         unit::Unit,
@@ -85,6 +87,9 @@ pub(in crate::policy::document) fn request_entries(
     }
     if limit.headers != HeaderSet::default() {
         one("headers", headers_text(limit.headers));
+    }
+    if limit.takes_told {
+        one("override", word_for(&true, &OVERRIDE).unwrap_or_default().to_owned());
     }
     if limit.on_failure != OnFailure::default() {
         one("on_failure", word_for(&limit.on_failure, &ON_FAILURE).unwrap_or_default().to_owned());

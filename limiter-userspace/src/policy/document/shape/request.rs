@@ -81,6 +81,11 @@ pub(in crate::policy::document) static LIMIT: Shape = Shape {
             "The headers of answers that tell of it; `ietf` and `retry-after` by default.",
         ),
         key(
+            "override",
+            Word(names::override_words),
+            "`allow`: a limit that Envoy tells with a descriptor is in place of the rate; `ignore` is the default.",
+        ),
+        key(
             "on_failure",
             Word(names::on_failure),
             "What becomes of requests while the bridge does not answer: `open` (the default) passes them, `closed` refuses.",

@@ -1,0 +1,78 @@
+//! Keys and values of descriptors as names, patterns and overrides.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+
+use super::{
+    super::{
+        scalar::NAME,
+        tree::{Node, Value},
+    },
+    get,
+};
+use crate::policy::model::{Allowance, OverrideWhom, Pattern, RequestKeyPart, RequestOverride};
+
+/// The values that a node is about; `None`: all.
+pub(super) type Values = Option<Pattern>;
+
+/// The values that a node is about.
+pub(super) fn values(node: &Node<'_>) -> Values {
+    let Some(Value::Text(text)) = get(node, "value").map(|node| &node.value) else { return None };
+    Some(match text.strip_suffix('*') {
+        Some(prefix) => Pattern::Prefix(prefix.to_owned()),
+        None if text.is_empty() => return None,
+        None => Pattern::Exact(text.to_string()),
+    })
+}
+
+/// An override for these values; without an allowance, they are not limited. `None` for a source that is no address.
+pub(super) fn about(
+    part: &RequestKeyPart,
+    pattern: &Pattern,
+    allowance: Option<Allowance>,
+) -> Option<RequestOverride> {
+    let layers = allowance.map(|allowance| vec![allowance]);
+    Some(match part {
+        RequestKeyPart::Field(field) => RequestOverride {
+            whom: None,
+            fields: BTreeMap::from([(field.clone(), pattern.clone())]),
+            layers,
+        },
+        _ => {
+            let whom = Some(OverrideWhom::Prefix(prefix(pattern)?));
+            RequestOverride { whom, fields: BTreeMap::new(), layers }
+        }
+    })
+}
+
+/// The prefix of a value of a source.
+pub(super) fn prefix(pattern: &Pattern) -> Option<IpNet> {
+    let Pattern::Exact(text) = pattern else { return None };
+    let address = || text.parse::<std::net::IpAddr>().ok().map(IpNet::from);
+    text.parse::<IpNet>().ok().or_else(address).map(|prefix| prefix.trunc())
+}
+
+/// A text as the name of a limit or an attribute.
+pub(super) fn name_of(text: &str) -> String {
+    let fits = |it: char| matches!(it, 'a'..='z' | '0'..='9' | '_' | '-');
+    let name = text.chars().map(|it| it.to_ascii_lowercase());
+    let name = name.map(|it| if fits(it) { it } else { '-' }).take(NAME).collect::<String>();
+    if name.is_empty() { "limit".to_owned() } else { name }
+}
+
+/// Whether a key is one that an attribute of a header can have.
+pub(super) fn is_header(key: &str) -> bool {
+    let fits = |it: u8| matches!(it, b'a'..=b'z' | b'0'..=b'9') || b"!#$%&'*+-.^_`|~".contains(&it);
+    (1..=128).contains(&key.len()) && key.bytes().all(fits)
+}
+
+/// A name like this one that is not taken.
+pub(super) fn unique(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    if name.len() <= NAME && !is_taken(name) {
+        return name.to_owned();
+    }
+    let short = name.get(..name.len().min(NAME - 6)).unwrap_or("limit");
+    let numbered = (2..99_999).map(|number| format!("{short}-{number}"));
+    numbered.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| name.to_owned())
+}
