@@ -9,6 +9,7 @@ use crate::{
     privilege::Privilege,
     setup,
     step::{self, Extent, Use},
+    unpacked::NGINX,
     workspace,
 };
 
@@ -32,7 +33,12 @@ pub(crate) fn build(release: bool) -> Result<()> {
 /// Builds everything in release mode, then replaces this process by a binary of `limiter-tests`, so that exit
 /// code and signals are those of the binary.
 pub(crate) fn launch(binary: &str, arguments: &[OsString]) -> Result<()> {
-    let toolchain = setup::setup(&[Use::Build, Use::Traffic], Extent::Install)?;
+    let mut uses = vec![Use::Build, Use::Traffic];
+    // Requests are asked about by nginx.
+    if arguments.iter().any(|argument| argument == "--l7") {
+        uses.push(Use::Nginx);
+    }
+    let toolchain = setup::setup(&uses, Extent::Install)?;
     let privilege = Privilege::get("BPF programs are loaded and network namespaces made")?;
     capability::require(privilege)?;
     step::heading("build");
@@ -48,7 +54,11 @@ pub(crate) fn launch(binary: &str, arguments: &[OsString]) -> Result<()> {
     let limiter = workspace::binary("limiter", true)?;
     let limiter =
         limiter.to_str().with_context(|| format!("the path {} is not UTF-8", limiter.display()))?;
-    let mut command = privilege.command(workspace::binary(binary, true)?, &[(BINARY, limiter)]);
+    let nginx = NGINX.folder();
+    let nginx =
+        nginx.to_str().with_context(|| format!("the path {} is not UTF-8", nginx.display()))?;
+    let variables = [(BINARY, limiter), (NGINX.variable, nginx)];
+    let mut command = privilege.command(workspace::binary(binary, true)?, &variables);
     command.args(arguments);
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run `{}`", child::show(&command)))

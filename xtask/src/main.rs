@@ -102,7 +102,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Measure nanoseconds per packet and packets per second beside other limiters
+    /// Measure nanoseconds per packet and packets per second beside other limiters; with --l7, the bridge
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on to `limiter-bench`

@@ -8,7 +8,7 @@ use crate::{
     cargo_fuzz, checkout, child, linker, packages, python,
     step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
-    unpacked::UNPACKED,
+    unpacked::{NGINX, UNPACKED},
     vm::{archive, kernel::Kernel},
     wheels::WHEELS,
 };
@@ -39,6 +39,9 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
             missing += wheels.provide(extent)?;
         }
         missing += python::provide(extent)?;
+    }
+    if uses.contains(&Use::Nginx) {
+        missing += NGINX.provide(extent)?;
     }
     if uses.contains(&Use::Fuzz) {
         missing += cargo_fuzz::provide(extent)?;

@@ -123,6 +123,8 @@ pub(crate) enum Use {
     Trial,
     /// Prometheus, CrowdSec, proxies and schemathesis: tests of the command line.
     Servers,
+    /// nginx alone: the demonstration of requests.
+    Nginx,
     /// Building and running the fuzz targets.
     Fuzz,
     /// Other kernels, and the emulator that boots them.

@@ -21,6 +21,15 @@ pub(crate) struct Unpacked {
     why: &'static str,
 }
 
+/// nginx.
+pub(crate) const NGINX: Unpacked = Unpacked {
+    variable: "LIMITER_NGINX",
+    packages: &["nginx"],
+    programs: &["nginx"],
+    place: "usr/sbin",
+    why: "asks the bridge about requests; it is not installed",
+};
+
 /// All of them.
 pub(crate) const UNPACKED: [Unpacked; 5] = [
     Unpacked {
@@ -37,13 +46,7 @@ pub(crate) const UNPACKED: [Unpacked; 5] = [
         place: "usr/bin",
         why: "has limiter ban what a test decides; it is not installed",
     },
-    Unpacked {
-        variable: "LIMITER_NGINX",
-        packages: &["nginx"],
-        programs: &["nginx"],
-        place: "usr/sbin",
-        why: "asks the bridge about requests; it is not installed",
-    },
+    NGINX,
     Unpacked {
         variable: "LIMITER_CADDY",
         packages: &["caddy"],

@@ -11,18 +11,18 @@
 
 pub(super) mod messages;
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use thiserror::Error;
 
 use self::messages::{
-    Code, Descriptor, Duration, Entry, HeaderValue, RateLimit, RateLimitRequest, RateLimitResponse,
+    Code, Descriptor, Duration, HeaderValue, RateLimit, RateLimitRequest, RateLimitResponse,
     Status, Unit,
 };
 use super::{
     answer::{Answer, Standing, Verdict},
     decide::{Item, MOST_ITEMS},
-    fields::{fields, problem},
+    fields::{DEGRADE, degraded, fields, problem},
     request::{Request, Told},
 };
 use crate::policy::{
@@ -31,8 +31,9 @@ use crate::policy::{
     units::{host_of, path_of, quoted},
 };
 
-/// The most entries of a descriptor.
-const MOST_ENTRIES: usize = 16;
+/// The most entries of a descriptor: more than attributes and properties that a policy can have, so that no client has too
+/// many made.
+const MOST_ENTRIES: usize = 128;
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
@@ -86,7 +87,9 @@ impl<'m> Asked<'m> {
             (told.requests_per_unit > 0)
                 .then_some((u64::from(told.requests_per_unit), seconds * SECOND))
         });
-        let entries = Entries { entries: &descriptor.entries, limit };
+        let text = |bytes: &'m [u8]| String::from_utf8_lossy(bytes);
+        let entries = descriptor.entries.iter().map(|it| (text(&it.key), text(&it.value)));
+        let entries = Entries { entries: entries.collect(), limit };
         let target = entries.entry("path");
         let path = target.and_then(path_of);
         Ok(Self {
@@ -118,7 +121,8 @@ impl<'m> Asked<'m> {
 /// The entries of a descriptor.
 #[derive(Debug)]
 struct Entries<'m> {
-    entries: &'m [Entry],
+    /// Keys and values.
+    entries: Vec<(Cow<'m, str>, Cow<'m, str>)>,
     /// The limit that is told with them: a number, and the nanoseconds that it is for.
     limit: Option<(u64, u64)>,
 }
@@ -142,7 +146,7 @@ impl Told for Entries<'_> {
     }
 
     fn entry(&self, key: &str) -> Option<&str> {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| &*entry.value)
+        self.entries.iter().find(|(own, _)| own == key).map(|(_, value)| &**value)
     }
 
     fn limit(&self) -> Option<(u64, u64)> {
@@ -194,8 +198,14 @@ pub(super) fn answer<P: AsRef<Policy>>(
         headers.push(header(("content-type", "application/problem+json".to_owned())));
         raw_body = format!("{problem}\n").into_bytes();
     }
-    let (overall_code, response_headers_to_add) = (code(all.verdict).into(), headers);
-    let response = RateLimitResponse { overall_code, statuses, response_headers_to_add, raw_body };
+    let degraded = degraded(policy, &all).map(|limits| header((DEGRADE, limits)));
+    let response = RateLimitResponse {
+        overall_code: code(all.verdict).into(),
+        statuses,
+        response_headers_to_add: headers,
+        request_headers_to_add: degraded.into_iter().collect(),
+        raw_body,
+    };
     Ok((response, all.verdict))
 }
 

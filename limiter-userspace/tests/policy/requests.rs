@@ -189,7 +189,8 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
                 mode,
                 layers,
                 candidate,
-                penalty,
+                // Who is not told when to come back is not blocked for coming back.
+                penalty: penalty.filter(|_| headers.retry_after),
                 overrides,
                 headers,
                 on_failure,

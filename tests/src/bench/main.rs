@@ -28,6 +28,7 @@ mod place;
 mod plot;
 mod programs;
 mod report;
+mod requests;
 mod sample;
 mod scaling;
 mod setting;
@@ -74,6 +75,9 @@ struct Arguments {
     /// Exit with 1 when a target is missed
     #[arg(long)]
     check: bool,
+    /// Measure only the bridge, which answers proxies about requests
+    #[arg(long, conflicts_with_all = ["json", "plots", "compare", "only"])]
+    l7: bool,
     /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; where it begins with
     /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; `simulation` is that of many CPUs, `events` what it
     /// costs that nobody reads the events; may be given more than once
@@ -132,9 +136,16 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cpus = two_cpus().ok();
     let machine = Machine::look(cpu::pin()?);
     let sandbox = Sandbox::new()?;
+    if arguments.l7 {
+        let requests = requests::measure(&sandbox, cpus, arguments.quick)?;
+        let mut parts = vec![text::facts(&machine), requests.text()];
+        parts.extend(text::warnings(&machine.warnings()));
+        print(&(parts.join("\n\n") + "\n"))?;
+        return Ok(code(arguments, &requests.targets()));
+    }
     if !arguments.only.is_empty() {
         let text = measure_only(&arguments.only, &sandbox, &machine, &extent, cpus)?;
-        io::stdout().write_all(text.as_bytes()).context("cannot print the figures")?;
+        print(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("measuring the cost of a packet ...");
@@ -164,9 +175,17 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(earlier) = &earlier {
         text += &format!("\n{}\n", earlier.beside(&report));
     }
-    io::stdout().write_all(text.as_bytes()).context("cannot print the report")?;
-    let met = report.targets().iter().all(Target::is_met);
-    Ok(if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    print(&text)?;
+    Ok(code(arguments, &report.targets()))
+}
+
+fn print(text: &str) -> Result<()> {
+    io::stdout().write_all(text.as_bytes()).context("cannot print the figures")
+}
+
+fn code(arguments: &Arguments, targets: &[Target]) -> ExitCode {
+    let met = targets.iter().all(Target::is_met);
+    if met || !arguments.check { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Measures the cases that `only` selects, and returns their report as text.

@@ -42,7 +42,7 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 }
 
 /// The quantile `share` (0 to 1) of sorted samples, interpolated linearly.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * sorted.len().saturating_sub(1) as f64;
     let sample = |at: f64| sorted.get(at as usize).copied().unwrap_or(0.0);
     let (low, high) = (sample(at.floor()), sample(at.ceil()));

@@ -55,7 +55,7 @@ impl Report {
         ];
         parts.extend(self.scaling.as_ref().map(Scaling::text));
         parts.push(self.simulation.text());
-        parts.push(self.target_table());
+        parts.push(targets(&self.targets()));
         parts.extend(warnings(&self.warnings()));
         parts.join("\n\n") + "\n"
     }
@@ -81,26 +81,27 @@ impl Report {
         }
         lines(&table)
     }
+}
 
-    fn target_table(&self) -> String {
-        let mut table = Table::new([
-            Column::left("target"),
-            Column::right("bound"),
-            Column::right("measured"),
-            Column::left("verdict"),
+/// The table of targets.
+pub(crate) fn targets(targets: &[Target]) -> String {
+    let mut table = Table::new([
+        Column::left("target"),
+        Column::right("bound"),
+        Column::right("measured"),
+        Column::left("verdict"),
+    ]);
+    for target in targets {
+        let Target { name, unit, measured, bound, least } = target;
+        let side = if *least { "at least" } else { "at most" };
+        table.row([
+            Cell::from(*name),
+            format!("{side} {bound}{unit}").into(),
+            format!("{measured:.2}{unit}").into(),
+            if target.is_met() { "met" } else { "MISSED" }.into(),
         ]);
-        for target in self.targets() {
-            let Target { name, unit, measured, bound, least } = target;
-            let side = if least { "at least" } else { "at most" };
-            table.row([
-                Cell::from(name),
-                format!("{side} {bound}{unit}").into(),
-                format!("{measured:.2}{unit}").into(),
-                if target.is_met() { "met" } else { "MISSED" }.into(),
-            ]);
-        }
-        lines(&table)
     }
+    lines(&table)
 }
 
 /// The table of the costs of some cases, with notes.

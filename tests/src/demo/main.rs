@@ -3,8 +3,12 @@
 //! Makes two hosts and a wire, attaches the limiter, sets two limits, runs five senders at once, and compares
 //! the frames that arrived with what the limits admit. All of it is in namespaces without a name, so nothing
 //! is left behind however the process ends.
+//!
+//! With `--l7` it shows the bridge instead: nginx before a service, and clients that ask for pages.
 
+mod ending;
 mod interrupt;
+mod l7;
 mod picture;
 mod report;
 mod senders;
@@ -19,7 +23,7 @@ use limiter_userspace::output::{
     tone::Tone,
 };
 
-use self::{report::Report, senders::senders, stage::Stage};
+use self::{ending::Ending, report::Report, senders::senders, stage::Stage};
 
 /// Shows limiter on real packets between two hosts made for it: attaches, limits, floods, counts.
 #[derive(Debug, Parser)]
@@ -31,16 +35,9 @@ struct Options {
     /// Also write the screen of `limiter watch` to this file, as SVG; it is not shown then
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-}
-
-/// The result of the demonstration.
-enum Ending {
-    /// Every sender got what its limit admits, within the tolerance of the report.
-    Exact,
-    /// At least one sender did not.
-    Off,
-    /// The user pressed Ctrl-C.
-    Interrupted,
+    /// Limit requests instead, by nginx and the bridge; a client that ignores 429 is blocked in the kernel
+    #[arg(long, conflicts_with = "picture")]
+    l7: bool,
 }
 
 fn main() -> ExitCode {
@@ -67,6 +64,10 @@ fn main() -> ExitCode {
 fn run(options: &Options, output: &mut Output) -> Result<Ending> {
     interrupt::catch()?;
     let stage = Stage::new()?;
+    let length = Duration::from_secs(options.seconds);
+    if options.l7 {
+        return l7::run(&stage, length, output);
+    }
     introduce(&stage, output)?;
     stage.limiter("attach eth0", output)?;
     stage.limiter("limit set source --rate 1kpps --burst 200", output)?;
@@ -74,7 +75,6 @@ fn run(options: &Options, output: &mut Output) -> Result<Ending> {
     let footprint = stage.footprint()?;
 
     let mut senders = senders(&stage.hosts)?;
-    let length = Duration::from_secs(options.seconds);
     let run = stage.run(&mut senders, length, options.picture.as_deref(), output)?;
     let report = run.map(|run| Report::new(&stage, &senders, &run)).transpose()?;
     if let Some(report) = &report {

@@ -24,7 +24,7 @@ use limiter_userspace::output::{stream::Output, tone::Tone};
 use crate::{interrupt, picture, senders::Actor};
 
 /// How often the demonstration checks for Ctrl-C.
-const GLANCE: Duration = Duration::from_millis(20);
+pub(crate) const GLANCE: Duration = Duration::from_millis(20);
 
 /// Two hosts, with the limiter on one of them.
 pub(crate) struct Stage {
@@ -163,7 +163,8 @@ fn finish(mut watch: Child, ask: bool) -> Result<()> {
     Ok(())
 }
 
-fn show(arguments: &str, output: &mut Output) -> Result<()> {
+/// Prints a `limiter` command that is run.
+pub(crate) fn show(arguments: &str, output: &mut Output) -> Result<()> {
     writeln!(output)?;
     output.toned(Tone::Strong, &format!("$ limiter {arguments}"))?;
     Ok(writeln!(output)?)

@@ -118,6 +118,12 @@ impl Connection {
     }
 }
 
+impl From<Connection> for TcpStream {
+    fn from(connection: Connection) -> Self {
+        connection.stream
+    }
+}
+
 /// Opens a connection from an address and port, in the network namespace of the thread.
 ///
 /// # Errors

@@ -32,6 +32,8 @@ pub(in crate::bridge) struct Question<'h> {
     pub(in crate::bridge) asked: Asked<'h>,
     /// The connection that it came by, if the proxy may name one.
     pub(in crate::bridge) connection: Option<Connection>,
+    /// Whether the answer to whoever goes on over a limit may wait for the agent.
+    pub(in crate::bridge) may_wait: bool,
     /// How many times what it costs by the policy.
     pub(in crate::bridge) cost: u64,
     /// Whether it is only asked about, and not charged.
@@ -84,7 +86,8 @@ impl Service {
         }
         let asked = Asked::read(request.headers(), limits)?;
         let connection = connection(request.headers(), peer);
-        self.decide_in_turn(Question { asked, connection, cost, peek }, [204, deny]).await
+        self.decide_in_turn(Question { asked, connection, may_wait: true, cost, peek }, [204, deny])
+            .await
     }
 
     async fn decide_ext_authz(
@@ -95,7 +98,7 @@ impl Service {
     ) -> Result<InTurn<'_>, Fault> {
         self.check(peer)?;
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
-        let question = Question { asked, connection: None, cost: 1, peek: false };
+        let question = Question { asked, connection: None, may_wait: true, cost: 1, peek: false };
         // It takes 200 alone for one that passes.
         self.decide_in_turn(question, [200, 429]).await
     }
@@ -132,7 +135,7 @@ impl Service {
         &self,
         question: &Question<'_>,
     ) -> Result<Decision, Fault> {
-        let Question { asked, connection, cost, peek } = question;
+        let Question { asked, connection, may_wait, cost, peek } = question;
         let policy = self.in_force.policy();
         asked.check(&policy)?;
         let over = match policy.limits.iter().any(is_of_requests) {
@@ -144,7 +147,12 @@ impl Service {
             over => over.map(|(over, _)| over),
         };
         let now = query::now();
+        let checked = policy;
         let (answer, policy) = self.in_force.decide(&asked.request(), *cost, *peek, now);
+        if !Arc::ptr_eq(&checked, &policy) {
+            // Another one was put in force meanwhile.
+            asked.check(&policy)?;
+        }
         let refused_by = answer.refused_by.and_then(|limit| policy.on_requests.get(limit));
         if let Some(limit) = refused_by.filter(|limit| limit.penalty.is_some() && !peek)
             && let Some(connection) = *connection
@@ -152,7 +160,8 @@ impl Service {
             let is_limited = answer.verdict == Verdict::Limited;
             let wait = if is_limited { answer.wait() } else { u64::MAX };
             let pushed = self.pusher.refused(&policy, limit, asked.source(), connection, wait, now);
-            if let Some(pushed) = pushed {
+            // While the agent is away, there is nothing to wait for.
+            if let Some(pushed) = pushed.filter(|_| *may_wait && self.link.fault().is_none()) {
                 pushed.settle().await;
             }
         }

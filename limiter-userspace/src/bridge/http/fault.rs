@@ -45,6 +45,11 @@ pub(in crate::bridge) enum Fault {
         /// What there are several of, quoted.
         what: String,
     },
+    /// A header has a byte that HTTP does not allow.
+    #[error(
+        "a header of the request has a byte that HTTP does not allow, and services understand it differently"
+    )]
+    BadHeader,
     /// The target has a path that services understand differently.
     #[error(
         "the path of the request has `.`, `..`, a backslash or a NUL, which services understand differently"

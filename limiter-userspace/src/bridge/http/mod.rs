@@ -85,8 +85,8 @@ pub(super) struct Service {
     pub(super) agent: Client,
     /// Whether the agent is there.
     pub(super) link: Arc<Link>,
-    /// The connections there are of those who may ask, and of others.
-    pub(super) connections: [AtomicUsize; 2],
+    /// The connections there are of users who may ask, by loopback addresses, and of others.
+    pub(super) connections: [AtomicUsize; 3],
     /// The answers that are held back.
     pub(super) held: AtomicUsize,
 }

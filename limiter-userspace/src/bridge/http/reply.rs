@@ -12,7 +12,7 @@ use super::{fault::Fault, random};
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
-        fields::{degraded, fields, problem},
+        fields::{DEGRADE, degraded, fields, problem},
         openapi::{ROUTES, route},
     },
     policy::Policy,
@@ -23,7 +23,7 @@ pub(super) const STATUS: HeaderName = HeaderName::from_static("x-limiter-status"
 /// The limit that refuses a request.
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-limiter-limit");
 /// The limits that have the service do less for a request that passes.
-const DEGRADE: HeaderName = HeaderName::from_static("x-limiter-degrade");
+const DEGRADED: HeaderName = HeaderName::from_static(DEGRADE);
 /// What the kernel's limits have for the source of a request.
 pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-limiter-source");
 
@@ -63,7 +63,7 @@ impl Reply {
             reply.insert(LIMIT, limit);
         }
         if let Some(limits) = degraded(policy, answer) {
-            reply.insert(DEGRADE, &limits);
+            reply.insert(DEGRADED, &limits);
         }
         reply
     }

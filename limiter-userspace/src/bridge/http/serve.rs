@@ -14,7 +14,7 @@ use tokio::{io::AsyncWriteExt as _, select, sync::watch, time::sleep};
 use super::Service;
 use crate::bridge::listener::{Listener, Peer, Stream};
 
-/// The most connections of those who may ask. One more is answered 503 at once.
+/// The most connections of users who may ask, and as many by loopback addresses. One more is answered 503 at once.
 const CONNECTIONS: usize = 4_096;
 /// The most connections of others, who may read what is no secret. They take no place of those who may ask.
 const OTHERS: usize = 64;
@@ -83,23 +83,27 @@ pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
     }
 }
 
-/// One of the connections that there may be, of those who may ask or of others.
+/// One of the connections that there may be of a kind of peers.
 pub(super) struct Place {
     pub(super) service: Arc<Service>,
-    is_other: bool,
+    kind: usize,
 }
 
 impl Place {
     fn take(service: &Arc<Service>, peer: Peer) -> Option<Self> {
-        let is_other = service.check(peer).is_err();
-        let most = if is_other { OTHERS } else { CONNECTIONS };
+        // Who comes by a loopback address may be anybody, and takes no place of those who are known.
+        let (kind, most) = match peer {
+            _ if service.check(peer).is_err() => (2, OTHERS),
+            Peer::User(_) => (0, CONNECTIONS),
+            Peer::Host => (1, CONNECTIONS),
+        };
         // Its end gives the place back, also where there was none.
-        let place = Self { service: Arc::clone(service), is_other };
+        let place = Self { service: Arc::clone(service), kind };
         (place.connections().fetch_add(1, Relaxed) < most).then_some(place)
     }
 
     fn connections(&self) -> &AtomicUsize {
-        &self.service.connections[usize::from(self.is_other)]
+        &self.service.connections[self.kind]
     }
 }
 

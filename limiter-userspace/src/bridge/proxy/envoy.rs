@@ -9,7 +9,7 @@ use std::{
 use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, Proxy, in_words};
 use crate::policy::{
     Policy,
-    model::{AttributeSource, Field, Mode, Pattern, RequestLimit},
+    model::{AttributeSource, Field, Idempotency, Mode, Pattern, RequestLimit},
 };
 
 /// The domain of a policy whose limits name none.
@@ -20,6 +20,7 @@ pub(super) fn write(
     proxy: Proxy,
     bridge: &Place,
     on_failure: OnFailure,
+    latest: u32,
     policy: &Policy,
 ) -> fmt::Result {
     let server = match bridge {
@@ -33,7 +34,7 @@ pub(super) fn write(
     let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(PATIENCE));
     let told = Told::new(policy);
     let (actions, filter, protocol) = match proxy {
-        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, &told), ""),
+        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, latest, &told), ""),
         _ => (told.actions()?, rate_limit(on_failure, domain(policy)), HTTP2),
     };
     write!(
@@ -66,6 +67,12 @@ static_resources:
                 route:
                   cluster: service
 {actions}          http_filters:
+          # Clients may have sent these.
+          - name: envoy.filters.http.header_mutation
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
+              mutations:
+                request_mutations: [{{ remove: x-limiter-degrade }}, {{ remove: x-limiter-source }}]
 {filter}          - name: envoy.filters.http.router
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -115,8 +122,8 @@ fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
 }
 
 /// The filter that asks by HTTP.
-fn ext_authz(on_failure: OnFailure, told: &Told<'_>) -> String {
-    let (allows, latest) = (on_failure == OnFailure::Open, seconds(LATEST));
+fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>) -> String {
+    let (allows, latest) = (on_failure == OnFailure::Open, seconds(latest));
     let exact = |name: &str| format!("{{ exact: {} }}", text(&name.to_ascii_lowercase()));
     let fields = FIELDS.map(exact).join(", ");
     let headers = told.headers.iter().map(|(header, _)| *header);
@@ -139,6 +146,7 @@ fn ext_authz(on_failure: OnFailure, told: &Told<'_>) -> String {
                   headers_to_add:
                   - {{ key: x-real-ip, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }}
                 authorization_response:
+                  allowed_upstream_headers: {{ patterns: [{{ exact: x-limiter-degrade }}, {{ exact: x-limiter-source }}] }}
                   allowed_client_headers_on_success: {{ patterns: [{fields}] }}
 "#
     )
@@ -173,6 +181,9 @@ impl<'p> Told<'p> {
     fn new(policy: &'p Policy) -> Self {
         let mut told = Self::default();
         let limits = policy.on_requests.iter().filter(|limit| limit.mode != Mode::Off);
+        if limits.clone().any(|limit| limit.idempotency.is_some()) {
+            told.headers.insert((Idempotency::HEADER, Idempotency::HEADER));
+        }
         for field in limits.flat_map(RequestLimit::fields) {
             match field {
                 Field::Method => told.headers.insert((":method", "method")),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{FIELDS, OnFailure, PATIENCE, Place, in_words};
+use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
 
 /// Where the printed configuration expects the part for the engine.
 const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
@@ -16,7 +16,6 @@ pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
-    latest: u32,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix@{path}"),
@@ -53,7 +52,12 @@ frontend limited
 {away}    http-request return status 429 content-type application/problem+json lf-string %[var(txn.limiter.body)] if {{ var(txn.limiter.status) -m int 429 }}
     http-request deny deny_status 400 if {{ var(txn.limiter.status) -m int 400 }}
     http-request deny deny_status 403 if {{ var(txn.limiter.status) -m int 403 }}
-{told}    default_backend service
+{told}    # The service is told where to do less, and whether the kernel is about to drop packets of the source.
+    http-request del-header X-Limiter-Degrade
+    http-request del-header X-Limiter-Source
+    http-request set-header X-Limiter-Degrade %[var(txn.limiter.degrade)] if {{ var(txn.limiter.degrade) -m found }}
+    http-request set-header X-Limiter-Source %[var(txn.limiter.source)] if {{ var(txn.limiter.source) -m found }}
+    default_backend service
 
 backend service
     mode http
@@ -65,7 +69,7 @@ backend service
 backend limiter_bridge
     mode tcp
     timeout connect {PATIENCE}ms
-    timeout check {latest}ms
+    timeout check {LATEST}ms
     timeout server 2m
     # Who is away is not asked.
     option spop-check
@@ -75,7 +79,7 @@ backend limiter_bridge
 }
 
 /// Writes the part for the engine.
-pub(super) fn write_engine(f: &mut fmt::Formatter<'_>, latest: u32) -> fmt::Result {
+pub(super) fn write_engine(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         f,
         "# How HAProxy asks limiter: printed by `limiter bridge config haproxy-spoe`.
@@ -87,7 +91,7 @@ spoe-agent limiter
     option continue-on-error
     timeout hello {PATIENCE}ms
     timeout idle 1m
-    timeout processing {latest}ms
+    timeout processing {LATEST}ms
     use-backend limiter_bridge
 
 spoe-message limiter-request

@@ -115,10 +115,10 @@ impl fmt::Display for Config<'_> {
             Proxy::Caddy => caddy::write(f, bridge, on_failure, latest),
             Proxy::Traefik => traefik::write(f, bridge, on_failure),
             Proxy::Envoy | Proxy::EnvoyExtAuthz => {
-                envoy::write(f, proxy, bridge, on_failure, policy)
+                envoy::write(f, proxy, bridge, on_failure, latest, policy)
             }
-            Proxy::Haproxy => haproxy::write(f, bridge, on_failure, latest),
-            Proxy::HaproxySpoe => haproxy::write_engine(f, latest),
+            Proxy::Haproxy => haproxy::write(f, bridge, on_failure),
+            Proxy::HaproxySpoe => haproxy::write_engine(f),
         }
     }
 }

@@ -37,13 +37,14 @@ pub(in crate::bridge) struct ToldLimit {
     pub(in crate::bridge) unit: i32,
 }
 
-/// An entry of a descriptor.
+/// An entry of a descriptor. Its texts are read as bytes: Envoy tells what a client sent, which need not be UTF-8, and passes
+/// requests whose message is refused.
 #[derive(Clone, PartialEq, Message)]
 pub(in crate::bridge) struct Entry {
-    #[prost(string, tag = "1")]
-    pub(in crate::bridge) key: String,
-    #[prost(string, tag = "2")]
-    pub(in crate::bridge) value: String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub(in crate::bridge) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(in crate::bridge) value: Vec<u8>,
 }
 
 /// `google.protobuf.UInt64Value`.
@@ -62,6 +63,8 @@ pub(in crate::bridge) struct RateLimitResponse {
     pub(in crate::bridge) statuses: Vec<Status>,
     #[prost(message, repeated, tag = "3")]
     pub(in crate::bridge) response_headers_to_add: Vec<HeaderValue>,
+    #[prost(message, repeated, tag = "4")]
+    pub(in crate::bridge) request_headers_to_add: Vec<HeaderValue>,
     #[prost(bytes = "vec", tag = "5")]
     pub(in crate::bridge) raw_body: Vec<u8>,
 }

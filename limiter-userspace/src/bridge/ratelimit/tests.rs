@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use super::{
     super::{decide::Decider, table::Table},
-    messages::{ToldLimit, Whole},
+    messages::{Entry, ToldLimit, Whole},
     *,
 };
 use crate::policy::model::{
@@ -71,6 +71,23 @@ fn call(descriptors: Vec<Descriptor>) -> RateLimitRequest {
 
 fn header<'r>(response: &'r RateLimitResponse, name: &str) -> Option<&'r str> {
     response.response_headers_to_add.iter().find(|it| it.key == name).map(|it| &*it.value)
+}
+
+/// Envoy tells what a client sent, and passes requests whose message is refused.
+#[test]
+fn no_byte_and_no_number_of_headers_makes_a_message_unreadable() {
+    let mut service = Service::new();
+    let entry = |key: &str, value: &[u8]| Entry { key: key.into(), value: value.into() };
+    let mut entries = vec![entry("path", b"/login"), entry("user", b"\xff\x80")];
+    entries.extend((0..100).map(|number| entry(&format!("attribute-{number}"), b"x")));
+    let descriptors = vec![Descriptor { entries, ..Descriptor::default() }];
+    let message = RateLimitRequest { descriptors, ..RateLimitRequest::default() };
+    let bytes = message.encode_to_vec();
+    for expected in [Verdict::Pass, Verdict::Limited] {
+        let message = RateLimitRequest::decode(&*bytes).unwrap();
+        let (_, verdict) = service.ask(&message).unwrap();
+        assert_eq!(verdict, expected);
+    }
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) struct Told<'f> {
     ends: [(Option<IpAddr>, u16); 2],
     method: Option<&'f str>,
     target: Option<&'f str>,
-    headers: HeaderMap,
+    /// `None` if one is no header of HTTP.
+    headers: Option<HeaderMap>,
 }
 
 /// Reads what a frame asks; `None` if it asks about no request.
@@ -67,7 +68,8 @@ impl Told<'_> {
     /// [`http::Fault`] for one that no limit can be held to.
     pub(super) fn question(&self, peer: Peer) -> Result<Question<'_>, http::Fault> {
         let source = self.ends[0].0.ok_or(http::Fault::NoSource)?;
-        let asked = Asked::told(source, self.method, self.target, &self.headers)?;
+        let headers = self.headers.as_ref().ok_or(http::Fault::BadHeader)?;
+        let asked = Asked::told(source, self.method, self.target, headers)?;
         let end = |(address, port): (Option<IpAddr>, u16)| {
             Some(SocketAddr::new(address?.to_canonical(), port)).filter(|_| port != 0)
         };
@@ -76,24 +78,26 @@ impl Told<'_> {
             (Peer::User(_), [Some(remote), Some(local)]) => Some(Connection { remote, local }),
             _ => None,
         };
-        Ok(Question { asked, connection, cost: 1, peek: false })
+        // Others wait behind it on the same connection.
+        Ok(Question { asked, connection, may_wait: false, cost: 1, peek: false })
     }
 }
 
 /// The headers that the sample `req.hdrs_bin` has: names and values with their lengths, and an empty name and value at the end.
-fn headers_of(bytes: &[u8]) -> Result<HeaderMap, Fault> {
+/// `None` if one is no header of HTTP.
+fn headers_of(bytes: &[u8]) -> Result<Option<HeaderMap>, Fault> {
     let (mut reader, mut headers) = (Reader(bytes), HeaderMap::new());
     while !reader.is_empty() {
         let (name, value) = (reader.counted()?, reader.counted()?);
         if name.is_empty() {
             break;
         }
-        // HAProxy took them for valid, so what is not valid here is no header of an attribute.
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
-        {
-            headers.try_append(name, value).map_err(|_| Fault::TOO_LARGE)?;
-        }
+        // HAProxy hands on more bytes than HTTP allows. Left out, such a header would hide from the limits.
+        let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        else {
+            return Ok(None);
+        };
+        headers.try_append(name, value).map_err(|_| Fault::TOO_LARGE)?;
     }
-    Ok(headers)
+    Ok(Some(headers))
 }

@@ -73,7 +73,8 @@ pub(super) async fn converse(mut connection: Accepted) {
     let fault = loop {
         let took = conversation.take(connection.service(), connection.peer, &mut answers).await;
         if !answers.is_empty() {
-            if connection.stream.write_all(&answers).await.is_err() {
+            let written = timeout(PATIENCE, connection.stream.write_all(&answers)).await;
+            if !matches!(written, Ok(Ok(()))) {
                 return;
             }
             answers.clear();
@@ -143,13 +144,13 @@ impl Conversation {
             rest = behind;
             match (Frame::read(frame)?, self.agreed) {
                 (Frame::Hello { most, is_check }, None) => {
+                    if service.check(peer).is_err() {
+                        return Err(Fault::UNTRUSTED);
+                    }
                     write_hello(answers, most);
                     self.agreed = Some(most);
                     if is_check {
                         return Ok(Next::End);
-                    }
-                    if service.check(peer).is_err() {
-                        return Err(Fault::UNTRUSTED);
                     }
                 }
                 (Frame::Notify { id, messages }, Some(_)) => {

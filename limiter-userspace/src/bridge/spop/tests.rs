@@ -160,12 +160,25 @@ fn questions_are_answered_however_their_bytes_come() {
 }
 
 #[test]
+fn a_header_that_http_does_not_allow_hides_nothing() {
+    let service = service();
+    for header in [["x-user", "ann\x01"], ["x user", "ann"], ["cookie", "user=ann; a=\x7f"]] {
+        let received = [hello("2.0", 16_380, false), notify(1, [192, 0, 2, 1], "/login", header)];
+        let mut conversation = Conversation { received: received.concat(), agreed: None };
+        let mut answers = Vec::new();
+        take(&mut conversation, &service, 7, &mut answers).unwrap();
+        let frames = told(&answers);
+        assert_eq!(frames[1].2, [("status".to_owned(), "400".to_owned())], "{header:?}");
+    }
+}
+
+#[test]
 fn a_check_and_a_disconnect_end_the_conversation() {
     let service = service();
     let mut answers = Vec::new();
     for bytes in [hello("2.0", 16_380, true), frame(2, 0, &[])] {
         let mut conversation = Conversation { received: bytes, agreed: None };
-        let next = take(&mut conversation, &service, 9, &mut answers);
+        let next = take(&mut conversation, &service, 7, &mut answers);
         assert_eq!(next, Ok(Next::End));
     }
     assert_eq!(told(&answers).len(), 1);
@@ -181,6 +194,7 @@ fn what_is_no_conversation_ends_with_the_reason() {
         (hello("1.0", 16_380, false), 7, Fault::OTHER_VERSION),
         (hello("2.0", 100, false), 7, Fault::BAD_SIZE),
         (hello("2.0", 16_380, false), 9, Fault::UNTRUSTED),
+        (hello("2.0", 16_380, true), 9, Fault::UNTRUSTED),
         (question.clone(), 7, Fault::INVALID),
         (frame(1, 0, &[]), 7, Fault::NO_VERSION),
         ([hello("2.0", 16_380, false), hello("2.0", 16_380, false)].concat(), 7, Fault::INVALID),

@@ -116,6 +116,12 @@ fn get<'n, 't>(node: &'n Node<'t>, key: &str) -> Option<&'n Node<'t>> {
     found.map(|(_, node)| node).filter(|node| !matches!(node.value, Value::Empty))
 }
 
+/// Whether a node says yes, in any of the spellings of YAML.
+fn is_true(node: &Node<'_>) -> bool {
+    let yes = ["true", "yes", "on", "y"];
+    matches!(&node.value, Value::Text(text) if yes.iter().any(|it| text.eq_ignore_ascii_case(it)))
+}
+
 fn is_text(node: &Node<'_>, expected: &str) -> bool {
     matches!(&node.value, Value::Text(text) if text == expected)
 }
@@ -277,8 +283,7 @@ impl Reader<'_, '_, '_> {
         let domain = self.domain.iter().map(|domain| Pattern::Exact(domain.clone()));
         limit.matching.fields.insert(Field::Domain, domain.collect());
         limit.overrides.clone_from(&path.exempt);
-        let is_shadow =
-            |node: &Node<'_>| get(node, "shadow_mode").is_some_and(|it| is_text(it, "true"));
+        let is_shadow = |node: &Node<'_>| get(node, "shadow_mode").is_some_and(is_true);
         let limiting = |(_, node): &&(Values, &Node<'_>)| get(node, "rate_limit").is_some();
         let is_monitored = nodes.iter().filter(limiting).all(|(_, node)| is_shadow(node));
         if is_monitored {
@@ -364,7 +369,7 @@ impl Reader<'_, '_, '_> {
     /// What a node says of rates.
     fn told(&mut self, node: &Node<'_>) -> Told {
         let Some(rate) = get(node, "rate_limit") else { return Told::Nothing };
-        if get(rate, "unlimited").is_some_and(|it| is_text(it, "true")) {
+        if get(rate, "unlimited").is_some_and(is_true) {
             return Told::Unlimited;
         }
         if let Some(replaces) = get(rate, "replaces") {

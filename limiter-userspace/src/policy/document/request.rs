@@ -144,6 +144,14 @@ fn read(
     if let (Some(at), Some(delay)) = (fields.place("delay"), limit.delay) {
         options::check_delay(delay, &limit, at, findings);
     }
+    if let Some(at) = fields.place("delay").filter(|_| limit.idempotency.is_some()) {
+        let message = "a request that is sent again is not held back, and would leave the queue of `delay` out of turn";
+        findings.add(at, message, "remove `idempotency`, or `delay`");
+    }
+    if let Some(at) = fields.place("penalty").filter(|_| !limit.headers.retry_after) {
+        let message = "`penalty` is for who comes back before the `Retry-After` that is told, and `headers` tells none";
+        findings.add(at, message, "add `retry-after` to `headers`, or remove `penalty`");
+    }
     limits_somebody(&fields, &limit, findings);
     terms?;
     name?;

@@ -85,7 +85,7 @@ same(answer.overall_code, OVER)
 wrong = grpc.StatusCode.INVALID_ARGUMENT
 refused(wrong)
 refused(wrong, *[user] * 33)
-refused(wrong, {str(key): "x" for key in range(17)})
+refused(wrong, {str(key): "x" for key in range(129)})
 refused(wrong, {"remote_address": "x"})
 refused(grpc.StatusCode.OUT_OF_RANGE, {"user": "x" * (64 << 10)})
 same(len(ask(*[{"user": str(it)} for it in range(32)], own=0)[1]), 32)

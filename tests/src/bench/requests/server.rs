@@ -1,0 +1,116 @@
+//! The bridge that is measured.
+
+use std::{
+    env, fs,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{self, Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use limiter_tests::{
+    command::binary,
+    process::terminate,
+    sandbox::{Namespace, Sandbox},
+};
+
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A limit that lets all requests of the known sources pass.
+const POLICY: &str = "version: 1
+limits:
+  - { name: known, on: requests, key: source, rate: 1000000/s, burst: 1000000 }
+";
+
+/// A folder for sockets and files of servers, which is removed when this is dropped.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Self> {
+        let path = env::temp_dir().join(format!("limiter-bench-{}", process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        let folder = Self(path);
+        folder.write("policy.yaml", POLICY)?;
+        Ok(folder)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.path(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It is in the folder for temporary files.
+        let _: std::io::Result<()> = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server on the CPU that this thread had when it started it; it is stopped when this is dropped.
+pub(super) struct Server(Child);
+
+impl Server {
+    /// Starts a server and waits until it answers.
+    pub(super) fn start(command: &mut Command, answers: impl Fn() -> bool) -> Result<Self> {
+        let mut server =
+            Self(command.stdin(Stdio::null()).spawn().context("cannot start a server")?);
+        let begin = Instant::now();
+        while !answers() {
+            let ended = server.0.try_wait().context("cannot wait for a server")?;
+            ensure!(ended.is_none(), "a server ended: {command:?}");
+            ensure!(begin.elapsed() < PATIENCE, "a server does not answer: {command:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    /// The CPU time of all its threads.
+    pub(super) fn cpu_time(&self) -> Result<Duration> {
+        let mut nanoseconds = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let path = task?.path().join("schedstat");
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let first = text.split(' ').next().and_then(|it| it.parse::<u64>().ok());
+            nanoseconds += first.with_context(|| format!("{} is empty", path.display()))?;
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
+            // There is nobody to tell.
+            let _: std::io::Result<_> = terminate(&mut self.0);
+        }
+    }
+}
+
+/// Starts a bridge that answers in this folder.
+pub(super) fn bridge(sandbox: &Sandbox, network: &Namespace, folder: &Folder) -> Result<Server> {
+    let mut command = sandbox.command(network, binary()?);
+    command.arg("bridge").arg("--policy").arg(folder.path("policy.yaml"));
+    for (option, name) in SOCKETS {
+        command.arg(option).arg(format!("unix:{}", folder.path(name).display()));
+    }
+    command.stdout(Stdio::null());
+    let answers = || SOCKETS.iter().all(|(_, name)| UnixStream::connect(folder.path(name)).is_ok());
+    Server::start(&mut command, answers)
+}
+
+/// Where it answers by HTTP.
+pub(super) const HTTP: &str = "bridge.sock";
+/// Where it answers by gRPC.
+pub(super) const GRPC: &str = "grpc.sock";
+/// Where it answers by SPOP.
+pub(super) const SPOP: &str = "spop.sock";
+const SOCKETS: [(&str, &str); 3] = [("--listen", HTTP), ("--grpc", GRPC), ("--spop", SPOP)];
