@@ -119,6 +119,13 @@ pub enum Event {
         /// The user of the process.
         user: u32,
     },
+    /// A process had a pushed block of a source ended, by the control socket.
+    Lifted {
+        /// An address of the source.
+        source: String,
+        /// The user of the process.
+        user: u32,
+    },
     /// A source is within its limits again.
     Released {
         /// The source.
@@ -195,6 +202,7 @@ impl Event {
             Self::Monitored(_) => "monitored",
             Self::Blocked(..) => "blocked",
             Self::Pushed { .. } => "pushed",
+            Self::Lifted { .. } => "lifted",
             Self::Released { .. } => "released",
             Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
@@ -206,7 +214,11 @@ impl Event {
         match self {
             Self::Rejected(_) | Self::Refused { .. } | Self::Failed(_) => 3,
             Self::Warned(_) | Self::LeftOut { .. } | Self::Loaded { .. } => 4,
-            Self::Blocked(..) | Self::Pushed { .. } | Self::Limited(_) | Self::ClockSet { .. } => 5,
+            Self::Blocked(..)
+            | Self::Pushed { .. }
+            | Self::Lifted { .. }
+            | Self::Limited(_)
+            | Self::ClockSet { .. } => 5,
             _ => 6,
         }
     }
@@ -218,6 +230,7 @@ impl Event {
             | Self::Monitored(_)
             | Self::Blocked(..)
             | Self::Pushed { .. }
+            | Self::Lifted { .. }
             | Self::Released { .. } => 1,
             Self::LeftOut { events } => *events,
             _ => 0,
@@ -301,6 +314,9 @@ impl fmt::Display for Event {
                     Some(reason) => write!(f, ": {reason}"),
                     None => Ok(()),
                 }
+            }
+            Self::Lifted { source, user } => {
+                write!(f, "{source}: the pushed block is ended by user {user}")
             }
             Self::Answering { address } => {
                 write!(f, "answering on {address}, {}", address.protection())
@@ -396,6 +412,10 @@ impl Serialize for Dated {
                 map.serialize_entry("seconds", &length.as_secs_f64())?;
                 map.serialize_entry("limit", &limit.as_ref().map(|name| json!({ "name": name })))?;
                 map.serialize_entry("reason", reason)?;
+                map.serialize_entry("user", user)?;
+            }
+            Event::Lifted { source, user } => {
+                map.serialize_entry("source", source)?;
                 map.serialize_entry("user", user)?;
             }
             Event::Answering { address } => {

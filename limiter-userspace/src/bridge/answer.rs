@@ -17,6 +17,9 @@ pub struct Answer {
     /// The index of the limit that refuses it, in [`Policy::on_requests`](crate::policy::Policy::on_requests); `None` if no
     /// limit does: `deny` may.
     pub refused_by: Option<usize>,
+    /// A digest of the key by which that limit counts the request; `None` if no limit refuses it by a rate. The digest is keyed
+    /// by the table.
+    pub refused_key: Option<u64>,
 }
 
 impl Answer {

@@ -149,7 +149,7 @@ impl Decider {
             answer.hold = 0;
             let begin = self.places.len();
             let gathered = if at < MOST_ITEMS { self.gather(item, at, now) } else { Err(None) };
-            (answer.verdict, answer.refused_by) = (Verdict::Pass, None);
+            (answer.verdict, answer.refused_by, answer.refused_key) = (Verdict::Pass, None, None);
             if let Err(refused_by) = gathered {
                 (answer.verdict, answer.refused_by) = (Verdict::Denied, refused_by);
                 self.places.truncate(begin);

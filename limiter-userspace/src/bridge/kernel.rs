@@ -16,6 +16,7 @@ use std::{
 };
 
 use hyper::{Method, StatusCode, body::Bytes};
+use limiter_common::base::address::{Address, Mask};
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::client::{Client, ClientError, accepted};
@@ -110,7 +111,10 @@ impl Kernel {
     /// answers: first those for which the policy refuses requests, and of these that with the longest wait. Tells with each
     /// whether it refuses requests.
     pub(super) async fn over(&self, policy: &Policy, source: IpAddr) -> Option<(Over, bool)> {
-        let known = self.known(source).await?;
+        // The agent knows sources, which are prefixes of addresses. So all addresses of one cost one question.
+        let prefix = policy.key_prefix;
+        let source = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
+        let known = self.known(source.try_into().ok()?).await?;
         let found = known.iter().filter_map(|over| {
             let limit = policy.limits.iter().find(|limit| limit.name == over.limit)?;
             let refuses = limit.requests == OfRequests::Enforce && over.drops;
@@ -258,10 +262,15 @@ mod tests {
         assert_eq!(over(OfRequests::Enforce, one), found(true));
         assert_eq!(over(OfRequests::Advise, one), found(false));
         assert_eq!(over(OfRequests::Off, one), None);
+        // Addresses of one source share what was told of it.
+        let report: Report = serde_json::from_str(REPORT).unwrap();
+        kernel.lock().insert("2001:db8::".parse().unwrap(), (now, report.over().into()));
+        let within = "2001:db8::2:0:0:1".parse().unwrap();
+        assert_eq!(over(OfRequests::Enforce, within), found(true));
         // Nobody answers about the other, and the agent is not asked again at once.
         assert_eq!(over(OfRequests::Enforce, other), None);
         assert!(kernel.paused.load(Relaxed) > query::now());
         assert_eq!(over(OfRequests::Enforce, other), None);
-        assert_eq!((kernel.kept.load(Relaxed), kernel.unknown.load(Relaxed)), (3, 2));
+        assert_eq!((kernel.kept.load(Relaxed), kernel.unknown.load(Relaxed)), (4, 2));
     }
 }

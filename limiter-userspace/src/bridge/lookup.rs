@@ -10,9 +10,12 @@ use super::{
     answer::RequestFill,
     client::{Client, accepted},
 };
+use crate::policy::units::printable;
 
 /// How long the bridge may take.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The longest text of it that is shown, in characters.
+const LONGEST: usize = 256;
 
 #[derive(Deserialize)]
 struct Told {
@@ -25,6 +28,35 @@ pub fn requests_of(socket: &Path, source: IpAddr) -> Option<Vec<RequestFill>> {
     let client = Client::new(socket);
     let target = format!("/v1/source/{source}");
     let answer = runtime.block_on(client.ask(Method::GET, &target, Bytes::new(), PATIENCE)).ok()?;
-    let told: Told = serde_json::from_slice(&accepted(answer).ok()?).ok()?;
-    Some(told.requests)
+    read(&accepted(answer).ok()?)
+}
+
+/// Reads what a bridge told. Who answers at the socket may be anybody, so its texts are made fit for a terminal.
+fn read(body: &[u8]) -> Option<Vec<RequestFill>> {
+    let told: Told = serde_json::from_slice(body).ok()?;
+    let fit = |fill: RequestFill| RequestFill {
+        name: printable(&fill.name, LONGEST),
+        key: printable(&fill.key, LONGEST),
+        mode: printable(&fill.mode, LONGEST),
+        ..fill
+    };
+    Some(told.requests.into_iter().map(fit).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_bridge_are_made_fit_for_a_terminal() {
+        let body = br#"{"requests": [{
+            "name": "\u001b[2Jlogin", "key": "\u001bsource", "mode": "\u0007", "quota": 5, "window": 60.0, "left": 5,
+            "wait": null, "refills": 0.0
+        }]}"#;
+        let fill = read(body).unwrap().remove(0);
+        assert_eq!(
+            (&*fill.name, &*fill.key, &*fill.mode),
+            (r"\u{1b}[2Jlogin", r"\u{1b}source", r"\u{7}")
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
@@ -17,6 +17,11 @@ const ASKS_INFO: u8 = 1 << (INFO - 1);
 const NO_COOKIE: u32 = u32::MAX;
 /// The bytes of a `struct inet_diag_msg`, before its attributes.
 const MESSAGE: usize = 72;
+/// Where it has the user and the inode of the socket.
+const USER: usize = 64;
+const INODE: usize = 68;
+/// `TCP_LISTEN`.
+const LISTEN: u8 = 10;
 /// Where a `struct tcp_info` has when data, and when an acknowledgment, was last received, in milliseconds before.
 const RECEIVED: [usize; 2] = [52, 56];
 
@@ -44,6 +49,8 @@ const _: () = assert!(size_of::<Request>() == 56);
 pub(crate) struct Socket {
     /// Its state, of `include/net/tcp_states.h`.
     state: u8,
+    /// The user of the process that made or accepted it; `None` where no process has it: it is not accepted yet, or closed.
+    pub(crate) user: Option<u32>,
     /// Since when the other end has sent nothing; `None` for one that is closing and tells nothing.
     pub(crate) silent: Option<Duration>,
 }
@@ -86,12 +93,27 @@ pub(crate) fn socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option
     }
 }
 
+/// Whether a socket listens for connections to this end: at its address, or at any.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn is_listened_at(local: SocketAddr) -> io::Result<bool> {
+    let nobody = match local.ip() {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let found = socket(local, SocketAddr::new(nobody, 0))?;
+    Ok(found.is_some_and(|socket| socket.state == LISTEN))
+}
+
 fn read(answer: &[u8]) -> Option<Socket> {
     let &[_, state, ..] = answer.first_chunk::<MESSAGE>()?;
+    let word = |at: usize| Some(u32::from_ne_bytes(*answer.get(at..)?.first_chunk()?));
+    let user = word(USER).filter(|_| word(INODE).is_some_and(|inode| inode != 0));
     let info = attribute(answer.get(MESSAGE..)?, INFO);
     let at = |at: usize| Some(u32::from_ne_bytes(*info?.get(at..)?.first_chunk()?));
     let silent = RECEIVED.into_iter().filter_map(at).min();
-    Some(Socket { state, silent: silent.map(|it| Duration::from_millis(it.into())) })
+    Some(Socket { state, user, silent: silent.map(|it| Duration::from_millis(it.into())) })
 }
 
 fn octets(address: IpAddr) -> [u8; 16] {
@@ -127,6 +149,10 @@ mod tests {
             let found = socket(local, remote).unwrap().unwrap();
             assert!(found.is_connected(), "{address}: {found:?}");
             assert!(found.silent.unwrap() < Duration::from_secs(60));
+            assert_eq!(found.user, Some(rustix::process::getuid().as_raw()));
+            // A listener is found at the end of the service alone.
+            assert!(is_listened_at(local).unwrap(), "{address}");
+            assert!(!is_listened_at(remote).unwrap(), "{address}");
             // Nobody has this port.
             let forged = SocketAddr::new(remote.ip(), remote.port() ^ 1);
             let found = socket(local, forged).unwrap();

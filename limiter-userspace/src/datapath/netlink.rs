@@ -73,7 +73,9 @@ fn ask_once<T: Copy>(
     let dump = if extent == Extent::All { libc::NLM_F_DUMP } else { 0 };
     send(&socket, kind, body, dump)?;
     let mut answers = Vec::new();
-    let mut buffer = vec![0_u8; 128 * 1024];
+    // A socket is answered with some hundred bytes, and is looked up for each block that is pushed.
+    let size = if family == Family::Sockets { 4 * 1024 } else { 128 * 1024 };
+    let mut buffer = vec![0_u8; size];
     loop {
         let mut rest = receive(&socket, &mut buffer)?;
         while let Some((kind, flags, payload, after)) = next_message(rest) {

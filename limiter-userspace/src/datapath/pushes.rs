@@ -117,8 +117,11 @@ impl Pusher {
         }
     }
 
-    /// Until when a push blocks the source of an address, or did.
-    fn pushed_until(&self, address: IpAddr) -> Result<Option<u64>> {
+    /// Until when a push blocks the source of an address, or did, in nanoseconds of the monotonic clock.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn pushed_until(&self, address: IpAddr) -> Result<Option<u64>> {
         let source = Address::from(address).masked(&self.maps.settings_in_force()?.mask);
         let offence = self.maps.offence(&OffenceKey { source, limit: Penalty::PUSHED })?;
         Ok(offence.map(|offence| offence.blocked))

@@ -59,9 +59,8 @@ impl Setup {
         self.agent = Some(agent);
     }
 
-    /// The answer to a request of a process of a user.
-    #[track_caller]
-    fn ask_as(&self, user: u32, line: &str, body: &str) -> Reply {
+    /// A connection of a process of a user.
+    fn connect_as(&self, user: u32) -> UnixStream {
         let socket = self.socket();
         let connect = move || {
             for call in [libc::SYS_setresgid, libc::SYS_setresuid] {
@@ -70,8 +69,15 @@ impl Setup {
             }
             UnixStream::connect(socket).unwrap()
         };
-        let mut stream = thread::spawn(connect).join().unwrap();
+        let stream = thread::spawn(connect).join().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// The answer to a request of a process of a user.
+    #[track_caller]
+    fn ask_as(&self, user: u32, line: &str, body: &str) -> Reply {
+        let mut stream = self.connect_as(user);
         exchange(&mut stream, request(line, body)).unwrap()
     }
 
@@ -108,7 +114,9 @@ fn request(line: &str, body: &str) -> String {
 }
 
 const POLICY: &str = "allow: [198.18.0.77]
-limits: [{name: it, key: source, rate: 100000/s, burst: 100000}]";
+limits:
+  - { name: it, key: source, rate: 100000/s, burst: 100000 }
+  - { name: login, on: requests, key: source, rate: 5/min, burst: 5, penalty: { after: 10s, block: 20s, max: 30s } }";
 
 #[test]
 fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
@@ -118,7 +126,7 @@ fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
     // One more address of the client is allowed, another one never sends, and it has a gateway.
     client.ip("address add 198.18.0.77/24 dev eth0\naddress add 198.18.0.78/24 dev eth0").unwrap();
     router.ip("route add 203.0.113.0/24 via 198.18.0.99").unwrap();
-    let service = Service::start(setup.namespace(), PORT, "ready").unwrap();
+    let service = Service::start_as(USER, setup.namespace(), PORT, "ready").unwrap();
     let (v4, v6) = (hosts.client_port.v4, hosts.client_port.v6);
     let to = |from: IpAddr| SocketAddr::new(hosts.router_port.address_like(from), PORT);
     let open = |from: IpAddr| {
@@ -130,6 +138,13 @@ fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
     let push = |subject: &str, proof| setup.push_as(USER, subject, proof);
     let (kept, proof) = open(v4.into());
     let client_text = v4.to_string();
+    // A service of root, as sshd is.
+    let _of_root = Service::start(setup.namespace(), PORT + 1, "ready").unwrap();
+    let to_root = SocketAddr::new(hosts.router_port.v4.into(), PORT + 1);
+    let mut ssh = Connection::open(&client.namespace, v4.into(), to_root).unwrap().unwrap();
+    assert_eq!(ssh.hear().unwrap(), "ready");
+    let proof_of_ssh = [SocketAddr::new(v4.into(), ssh.port().unwrap()), to_root];
+    assert_eq!(push(&client_text, Some(proof_of_ssh)), "unproven");
 
     assert_eq!(push(&client_text, None), "unproven");
     let [remote, local] = proof;
@@ -157,6 +172,7 @@ fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
         ("0.0.0.0", "not_a_peer"),
         ("255.255.255.255", "not_a_peer"),
         ("ff02::1", "not_a_peer"),
+        ("fe80::1", "not_a_peer"),
     ] {
         assert_eq!(push(subject, Some(proof)), result, "{subject}");
         assert_eq!(setup.push_as(0, subject, None), result, "{subject}");
@@ -175,7 +191,15 @@ fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
     assert!(setup.dropped() > 0);
     let lifted = setup.json_as(USER, &format!("DELETE /v1/penalties/{client_text}"), &json!(""));
     assert_eq!(lifted, json!({ "subject": client_text, "result": "lifted" }));
-    let (again, _) = open(v4.into());
+    let (again, [remote, local]) = open(v4.into());
+    // For a limit with a penalty, no longer than that says.
+    let mut body = json!({ "subject": client_text, "for": "1h", "limit": "login",
+        "proof": { "remote": remote, "local": local } });
+    assert_eq!(setup.json_as(USER, "POST /v1/penalties", &body)["seconds"], 30);
+    setup.json_as(USER, &format!("DELETE /v1/penalties/{client_text}"), &json!(""));
+    body["proof"] = Value::Null;
+    assert_eq!(setup.json_as(0, "POST /v1/penalties", &body)["seconds"], 3_600);
+    setup.json_as(0, &format!("DELETE /v1/penalties/{client_text}"), &json!(""));
 
     // Of IPv6, a /64 is a source: that of the wire has an address of the router.
     let (on_link, proof) = open(v6.into());
@@ -188,7 +212,7 @@ fn a_connection_of_the_source_proves_it_and_nothing_else_does() {
     let from: IpAddr = "2001:db8:77::3".parse().unwrap();
     client.ip(&format!("address add {from}/64 dev eth0 nodad")).unwrap();
     assert!(Connection::open(&client.namespace, from, to(from)).unwrap().is_none());
-    for connection in [kept, allowed, again, on_link, of_v6] {
+    for connection in [kept, ssh, allowed, again, on_link, of_v6] {
         connection.reset().unwrap();
     }
     drop(service);
@@ -200,7 +224,7 @@ fn who_sends_nothing_past_the_limiter_is_no_peer() {
     let setup = Setup::new(POLICY, "");
     let (client, router) = (&setup.bench.hosts.client, &setup.bench.hosts.router);
     let (near, far) = lay_wire(1, (client, "eth1"), (router, "eth1")).unwrap();
-    let _service = Service::start(setup.namespace(), PORT, "ready").unwrap();
+    let _service = Service::start_as(USER, setup.namespace(), PORT, "ready").unwrap();
     let to = SocketAddr::new(far.v4.into(), PORT);
     let connection = Connection::open(&client.namespace, near.v4.into(), to).unwrap().unwrap();
     let proof = [SocketAddr::new(near.v4.into(), connection.port().unwrap()), to];
@@ -282,6 +306,10 @@ fn who_may_ask_and_how() {
     let reply = setup.ask_as(7, "GET /v1/penalties", "");
     assert_eq!(reply.status, 403);
     assert!(reply.body.contains("user 7 may not ask"), "{reply:?}");
+    // Who may not ask takes no place of those who may.
+    let silent: Vec<UnixStream> = (0..100).map(|_| setup.connect_as(7)).collect();
+    assert_eq!(setup.ask_as(0, "GET /v1/penalties", "").status, 200);
+    drop(silent);
     for (line, body, status, why) in [
         ("POST /v1/penalties", "{", 400, "no JSON"),
         ("POST /v1/penalties", r#"{"subject": "192.0.2.1", "for": "2d"}"#, 400, "24h"),
@@ -296,8 +324,19 @@ fn who_may_ask_and_how() {
         assert_eq!(reply.status, status, "{line}: {reply:?}");
         assert!(reply.body.contains(why), "{line}: {reply:?}");
     }
-    let lifted = setup.json_as(0, "DELETE /v1/penalties/192.0.2.1", &json!(""));
+    let lift = "DELETE /v1/penalties/192.0.2.1";
+    let lifted = setup.json_as(0, lift, &json!(""));
     assert_eq!(lifted["result"], "not_blocked");
+    // A user does not end what root pushed.
+    assert_eq!(setup.json_as(USER, lift, &json!(""))["result"], "not_blocked");
+    assert_eq!(setup.push_as(0, "192.0.2.1", None), "blocked");
+    let reply = setup.ask_as(USER, lift, "");
+    assert!(reply.status == 403 && reply.body.contains("not yours"), "{reply:?}");
+    assert_eq!(setup.json_as(0, "GET /v1/source/192.0.2.1", &json!(""))["pushed"], true);
+    assert_eq!(setup.json_as(0, lift, &json!(""))["result"], "lifted");
+    let events = std::iter::repeat_with(|| setup.agent.as_ref().unwrap().next());
+    let event = events.into_iter().find(|event| event["event"] == "lifted").unwrap();
+    assert_eq!((&event["source"], &event["user"]), (&json!("192.0.2.1"), &json!(0)), "{event}");
     let bench = &setup.bench;
     for (arguments, words) in [
         ("agent --control 127.0.0.1:1", "unix:PATH"),
@@ -393,7 +432,7 @@ fn how_fast_blocks_are_pushed() {
     }
     // The first push loads the program.
     assert_eq!(setup.push_as(0, "198.51.100.4", None), "blocked");
-    let mut stream = UnixStream::connect(setup.socket()).unwrap();
+    let connect = || UnixStream::connect(setup.socket()).unwrap();
     for size in [1, 1_000] {
         let begin = Instant::now();
         let rounds = if size == 1 { 250 } else { 20 };
@@ -402,7 +441,7 @@ fn how_fast_blocks_are_pushed() {
                 .map(|last| json!({ "subject": format!("172.{round}.{}.{}", last >> 8, last & 255), "for": 60 }))
                 .collect();
             let reply =
-                exchange(&mut stream, request("POST /v1/penalties", &json!(many).to_string()))
+                exchange(&mut connect(), request("POST /v1/penalties", &json!(many).to_string()))
                     .unwrap();
             assert_eq!(reply.status, 200, "{reply:?}");
             assert_eq!(reply.body.matches("blocked").count(), size, "{}", &reply.body[..200]);
@@ -414,7 +453,7 @@ fn how_fast_blocks_are_pushed() {
     }
     let begin = Instant::now();
     for _ in 0..1_000 {
-        let reply = exchange(&mut stream, request("GET /v1/source/172.0.0.0", "")).unwrap();
+        let reply = exchange(&mut connect(), request("GET /v1/source/172.0.0.0", "")).unwrap();
         assert_eq!(reply.status, 200);
     }
     println!("{:?} a source that is asked about", begin.elapsed() / 1_000);

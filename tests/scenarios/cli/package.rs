@@ -84,6 +84,8 @@ fn the_unit_is_as_closed_as_it_says() {
         println!("{}", text.lines().last().unwrap());
     }
     assert_eq!(unit_lines("AmbientCapabilities"), unit_lines("CapabilityBoundingSet"));
+    // An upgrade by the archive makes no groups, and a unit with one that is missing does not start.
+    assert_eq!(unit_lines("SupplementaryGroups"), [""; 0]);
 }
 
 #[test]

@@ -36,6 +36,19 @@ impl Service {
     /// # Errors
     /// Fails if the port cannot be bound.
     pub fn start(server: &Namespace, port: u16, greeting: &'static str) -> Result<Self> {
+        Self::start_as(0, server, port, greeting)
+    }
+
+    /// The same, by a process whose connections are of this user.
+    ///
+    /// # Errors
+    /// Fails if the port cannot be bound.
+    pub fn start_as(
+        user: u32,
+        server: &Namespace,
+        port: u16,
+        greeting: &'static str,
+    ) -> Result<Self> {
         let listen = || {
             let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
             listener.set_nonblocking(true)?;
@@ -45,7 +58,12 @@ impl Service {
         let listener = listener.with_context(|| format!("cannot listen at port {port}"))?;
         let (accepted, stop) = (Arc::<AtomicU64>::default(), Stop::default());
         let (count, seen) = (Arc::clone(&accepted), stop.clone());
-        let thread = thread::spawn(move || accept(&listener, greeting, &count, &seen));
+        let accept = move || {
+            // SAFETY: it has no pointers, and is about this thread alone, which ends with the service.
+            unsafe { libc::setfsuid(user) };
+            accept(&listener, greeting, &count, &seen);
+        };
+        let thread = thread::spawn(accept);
         Ok(Self { accepted, stop, thread: Some(thread) })
     }
 

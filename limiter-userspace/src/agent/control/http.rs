@@ -13,21 +13,23 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
-    time::{sleep, timeout},
+    time::{error::Elapsed, sleep, timeout},
 };
 
-use super::{Control, lock, request::Body, rules::Outcome};
+use super::{Control, lock, request::Body, results::LiftResult, rules::Outcome};
 use crate::{
     bridge::listener::{Bound, Listener, Peer, Stream},
     error::{Error, Result},
 };
 
-/// The most connections. One more waits.
+/// The most connections of users who may ask. One more waits.
 const CONNECTIONS: usize = 64;
-/// How long the headers of a request may take, and how long a connection may wait for the next one.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The most connections of others, who are told that they may not. One more is closed at once.
+const OTHERS: usize = 8;
+/// The times of a connection.
+const TIMES: Times = Times { headers: Duration::from_secs(5), exchange: Duration::from_secs(15) };
 /// How long the body of a request may take.
 const BODY: Duration = Duration::from_secs(5);
 /// The most bytes of a body: those of as many blocks as may be asked for, with all that each may have.
@@ -38,6 +40,15 @@ const HEADER_BYTES: usize = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<Full<Bytes>>;
+
+/// How long a connection may take. Each is for one request, so that nobody holds a place by asking nothing, or by reading no answer.
+#[derive(Clone, Copy)]
+struct Times {
+    /// For the headers of its request.
+    headers: Duration,
+    /// For all of it: the request, and its answer until that is read.
+    exchange: Duration,
+}
 
 /// Begins to answer on a socket, and goes on as long as the process does.
 ///
@@ -50,34 +61,44 @@ pub(in crate::agent) fn serve(bound: Bound, control: Arc<Control>) -> Result<()>
 }
 
 async fn accept(listener: Listener, control: Arc<Control>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let control = Arc::clone(&control);
-                tokio::spawn(async move {
-                    converse(stream, peer, control).await;
-                    drop(place);
-                });
-            }
-            Err(_) => sleep(PAUSE).await,
+    let [places, others] = [CONNECTIONS, OTHERS].map(|most| Arc::new(Semaphore::new(most)));
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let place = match control.user(peer) {
+            Ok(_) => Arc::clone(&places).acquire_owned().await.ok(),
+            Err(_) => Arc::clone(&others).try_acquire_owned().ok(),
+        };
+        if let Some(place) = place {
+            tokio::spawn(converse(stream, peer, Arc::clone(&control), place, TIMES));
         }
     }
 }
 
-/// Answers the requests of a connection, one after the other.
-async fn converse(stream: Box<dyn Stream>, peer: Peer, control: Arc<Control>) {
+/// Answers the request of a connection.
+async fn converse(
+    stream: Box<dyn Stream>,
+    peer: Peer,
+    control: Arc<Control>,
+    place: OwnedSemaphorePermit,
+    times: Times,
+) {
+    let place = Arc::new(place);
     let service = service_fn(|request| {
-        let control = Arc::clone(&control);
-        async move { Ok::<_, Infallible>(answer(control, request, peer).await) }
+        let (control, place) = (Arc::clone(&control), Arc::clone(&place));
+        async move { Ok::<_, Infallible>(answer(control, request, peer, place).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .keep_alive(false)
+        .header_read_timeout(times.headers)
         .max_buf_size(HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     // Whoever asks learns by itself that the connection broke.
-    let _: hyper::Result<()> = connection.await;
+    let _: std::result::Result<hyper::Result<()>, Elapsed> =
+        timeout(times.exchange, connection).await;
 }
 
 /// What is asked for.
@@ -88,22 +109,25 @@ enum Question {
     Source(IpAddr),
 }
 
-async fn answer(control: Arc<Control>, request: Request<Incoming>, peer: Peer) -> Answer {
-    let user = match peer {
-        Peer::User(user) if control.users.contains(user) => user,
-        Peer::User(user) => {
-            let detail = format!(
-                "user {user} may not ask: name it with `--trusted`, and start the agent again if the user is new"
-            );
-            return problem(403, &detail);
-        }
-        Peer::Host => return problem(403, "only processes on a Unix socket may ask"),
+/// What is answered to a request. It keeps its place until its work is done, also if the connection ended before.
+async fn answer(
+    control: Arc<Control>,
+    request: Request<Incoming>,
+    peer: Peer,
+    place: Arc<OwnedSemaphorePermit>,
+) -> Answer {
+    let user = match control.user(peer) {
+        Ok(user) => user,
+        Err(why) => return problem(403, &why),
     };
     let question = match question(request).await {
         Ok(question) => question,
         Err(refused) => return refused.answer(),
     };
-    let done = spawn_blocking(move || control.answer(user, question));
+    let done = spawn_blocking(move || {
+        let _place = place;
+        control.answer(user, question)
+    });
     match done.await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => {
@@ -177,6 +201,20 @@ async fn question(request: Request<Incoming>) -> std::result::Result<Question, R
 }
 
 impl Control {
+    /// The user at the other end of a connection, if it may ask.
+    ///
+    /// # Errors
+    /// Why it may not.
+    fn user(&self, peer: Peer) -> std::result::Result<u32, String> {
+        match peer {
+            Peer::User(user) if self.users.contains(user) => Ok(user),
+            Peer::User(user) => Err(format!(
+                "user {user} may not ask: name it with `--trusted`, and start the agent again if the user is new"
+            )),
+            Peer::Host => Err("only processes on a Unix socket may ask".to_owned()),
+        }
+    }
+
     /// The answer to a question of a process of a user.
     fn answer(&self, user: u32, question: Question) -> Result<Answer> {
         Ok(match question {
@@ -193,9 +231,14 @@ impl Control {
                 }
             }
             Question::Lift(address) => {
-                let is_lifted = lock(&self.opened).lift(address)?;
-                let result = if is_lifted { "lifted" } else { "not_blocked" };
-                json_of(200, &json!({ "subject": address, "result": result }))
+                let result = self.lift(user, address)?;
+                if result == LiftResult::NotYours {
+                    let why = format!(
+                        "the block of {address} is not yours: have it ended by the user that pushed it, or by root"
+                    );
+                    return Ok(problem(403, &why));
+                }
+                json_of(200, &json!({ "subject": address, "result": result.name() }))
             }
             Question::Penalties => of_json(200, lock(&self.opened).penalties()?),
             Question::Source(address) => match lock(&self.opened).source(address)? {
@@ -232,4 +275,62 @@ fn with(status: u16, kind: &'static str, body: Vec<u8>) -> Answer {
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+        runtime,
+    };
+
+    use super::*;
+    use crate::datapath::bpffs::Pins;
+
+    /// Holds a conversation with root, who has the other end of a pipe of so many bytes, until either ends.
+    fn held<F: Future>(bytes: usize, times: Times, other: impl FnOnce(DuplexStream) -> F) {
+        let pins = Pins::new(std::env::temp_dir().join("limiter-no-instance"));
+        let control = Arc::new(Control::new(&["0".to_owned()], None, pins, None).unwrap());
+        let runtime = runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (near, far) = duplex(bytes);
+            let places = Arc::new(Semaphore::new(1));
+            let place = Arc::clone(&places).acquire_owned().await.unwrap();
+            let conversation =
+                tokio::spawn(converse(Box::new(near), Peer::User(0), control, place, times));
+            let kept = other(far).await;
+            timeout(Duration::from_secs(20), conversation).await.expect("it ends").unwrap();
+            assert_eq!(places.available_permits(), 1);
+            drop(kept);
+        });
+    }
+
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_connection_that_asks_nothing_ends() {
+        held(1 << 10, Times { headers: SHORT, exchange: LONG }, |silent| async move { silent });
+    }
+
+    #[test]
+    fn a_connection_that_reads_no_answer_ends() {
+        let times = Times { headers: LONG, exchange: SHORT };
+        held(64, times, |mut other| async move {
+            let request = b"GET /v1/other HTTP/1.1\r\nHost: agent\r\n\r\n";
+            other.write_all(request).await.unwrap();
+            other
+        });
+    }
+
+    #[test]
+    fn a_connection_is_for_one_request() {
+        held(1 << 16, Times { headers: LONG, exchange: LONG }, |mut other| async move {
+            let request = b"GET /v1/other HTTP/1.1\r\nHost: agent\r\n\r\n";
+            other.write_all(&request.repeat(2)).await.unwrap();
+            let mut answers = String::new();
+            other.read_to_string(&mut answers).await.unwrap();
+            assert_eq!(answers.matches("HTTP/1.1 404").count(), 1, "{answers}");
+        });
+    }
 }

@@ -79,16 +79,16 @@ impl Opened {
         Error::NoInstance { directory: self.pins.directory().to_path_buf() }
     }
 
-    /// Ends the block that was pushed of the source of an address. Returns whether there was one.
+    /// The program that pushes blocks, where the policy in force has a row for them: without it, none was pushed. Who asks for that
+    /// alone puts no other policy in force.
     ///
     /// # Errors
     /// As [`maps`](Self::maps).
-    pub(super) fn lift(&mut self, address: IpAddr) -> Result<bool> {
-        // Who asks for that alone puts no other policy in force.
+    pub(super) fn lifter(&mut self) -> Result<Option<&mut Pusher>> {
         if !self.maps()?.take_pushes()? {
-            return Ok(false);
+            return Ok(None);
         }
-        self.pusher()?.lift(address)
+        self.pusher().map(Some)
     }
 
     /// What `limiter get ADDRESS -j` prints; `None` if nothing is known of the source.

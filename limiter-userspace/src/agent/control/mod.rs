@@ -3,7 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `POST /v1/penalties` | what became of each block that is asked for, see `request` |
-//! | `DELETE /v1/penalties/ADDRESS` | whether a pushed block of the source was ended |
+//! | `DELETE /v1/penalties/ADDRESS` | whether a pushed block of the source was ended; 403 for one that another user pushed |
 //! | `GET /v1/penalties` | what `limiter penalty list -j` prints |
 //! | `GET /v1/source/ADDRESS` | what `limiter get ADDRESS -j` prints; 404 for a source without state |
 //!
@@ -12,11 +12,15 @@
 mod counts;
 mod http;
 mod instance;
+mod owners;
+mod proof;
 mod request;
+mod results;
 mod rules;
 
 use std::{
     mem,
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,6 +33,7 @@ use self::{
     counts::Counts,
     instance::Opened,
     request::Asked,
+    results::LiftResult,
     rules::{Outcome, Rules},
 };
 use super::{event::Event, sources::Budget};
@@ -103,7 +108,7 @@ impl Control {
     }
 
     /// What it did, for monitoring systems.
-    pub(super) fn families(&self) -> [Family; 1] {
+    pub(super) fn families(&self) -> [Family; 2] {
         self.counts.families()
     }
 
@@ -111,19 +116,52 @@ impl Control {
     fn push(&self, user: u32, asked: &[Asked]) -> Result<Vec<Outcome>> {
         let (mut opened, mut rules) = (lock(&self.opened), lock(&self.rules));
         let pusher = opened.pusher()?;
+        Ok(self.each(user, asked, |asked| rules.push(pusher, user, asked)))
+    }
+
+    /// Pushes each block. One that fails keeps none of the others back.
+    fn each(
+        &self,
+        user: u32,
+        asked: &[Asked],
+        mut push: impl FnMut(&Asked) -> Result<Outcome>,
+    ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(asked.len());
         for asked in asked {
-            let outcome = rules.push(pusher, user, asked)?;
+            let outcome = push(asked).unwrap_or_else(|error| {
+                self.tell(|| Event::Failed(error));
+                Outcome::failed(asked.subject)
+            });
             self.counts.add(outcome.result);
             if outcome.is_new() {
-                self.tell(&outcome, asked, user);
+                self.tell(|| Event::Pushed {
+                    source: crate::query::source::source_name(outcome.source),
+                    length: Duration::from_secs(outcome.seconds),
+                    limit: asked.limit.clone(),
+                    reason: asked.reason.clone(),
+                    user,
+                });
             }
             outcomes.push(outcome);
         }
-        Ok(outcomes)
+        outcomes
     }
 
-    fn tell(&self, outcome: &Outcome, asked: &Asked, user: u32) {
+    /// Ends the block of a source for a process of a user.
+    fn lift(&self, user: u32, address: IpAddr) -> Result<LiftResult> {
+        let (mut opened, rules) = (lock(&self.opened), lock(&self.rules));
+        let result = match opened.lifter()? {
+            Some(pusher) => rules.lift(pusher, user, address)?,
+            None => LiftResult::NotBlocked,
+        };
+        self.counts.add_lift(result);
+        if result == LiftResult::Lifted {
+            self.tell(|| Event::Lifted { source: address.to_string(), user });
+        }
+        Ok(result)
+    }
+
+    fn tell(&self, event: impl FnOnce() -> Event) {
         let mut told = lock(&self.told);
         let is_told = told.events.len() < WAITING
             && told.budget.as_mut().is_some_and(|budget| budget.spend(crate::query::now()));
@@ -132,17 +170,38 @@ impl Control {
             told.left_out += u64::from(told.budget.is_some());
             return;
         }
-        told.events.push(Event::Pushed {
-            source: crate::query::source::source_name(outcome.source),
-            length: Duration::from_secs(outcome.seconds),
-            limit: asked.limit.clone(),
-            reason: asked.reason.clone(),
-            user,
-        });
+        told.events.push(event());
     }
 }
 
 fn lock<T>(locked: &Mutex<T>) -> MutexGuard<'_, T> {
     // They are whole, whoever panicked.
     locked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{results::PushResult, *};
+    use crate::error::Error;
+
+    #[test]
+    fn a_push_that_fails_keeps_none_of_the_others_back() {
+        let pins = Pins::new(std::env::temp_dir().join("limiter-no-instance"));
+        let events = crate::policy::units::parse_rate("10/s").ok();
+        let control = Control::new(&["0".to_owned()], None, pins, events).unwrap();
+        let one = |last| format!(r#"{{"subject": "192.0.2.{last}", "for": 1}}"#);
+        let body = format!("[{}, {}, {}]", one(1), one(2), one(3));
+        let asked = request::Body::read(body.as_bytes()).unwrap().asked;
+        let outcomes = control.each(0, &asked, |asked| {
+            if asked.subject.to_string() == "192.0.2.2" {
+                return Err(Error::system("look up a connection", io::ErrorKind::Other.into()));
+            }
+            Ok(Outcome { source: asked.subject.into(), result: PushResult::Full, seconds: 0 })
+        });
+        let results: Vec<PushResult> = outcomes.iter().map(|outcome| outcome.result).collect();
+        assert_eq!(results, [PushResult::Full, PushResult::Failed, PushResult::Full]);
+        assert!(matches!(*control.take_events().0, [Event::Failed(_)]));
+    }
 }

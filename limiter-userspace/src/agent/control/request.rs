@@ -30,7 +30,7 @@ pub(super) struct Asked {
     /// Why, for the event alone.
     #[serde(default, deserialize_with = "text")]
     pub(super) reason: Option<String>,
-    /// The limit for which, for the event alone.
+    /// The limit for which: for the event, and its penalty bounds the time.
     #[serde(default, deserialize_with = "text")]
     pub(super) limit: Option<String>,
     /// The connection that proves that the source was not forged.

@@ -4,8 +4,10 @@
 //!
 //! * A connection of the source to this host proves it: the kernel has a socket of exactly these two ends, whose handshake is
 //!   completed. Root may push without a proof.
+//! * The connection is of a service, and not of root's: a socket listens at the end of this host, and another user than root accepted
+//!   it. Connections that this host opened, as to its database, and those to sshd prove nothing. Root may push by these too.
 //! * What the source sends comes in here, past this program: it sent something on that connection in the last
-//!   [minute](SILENT), and the source table knows it. Behind a CDN, packets are of that instead.
+//!   minute, and the source table knows it. Behind a CDN, packets are of that instead.
 //! * The source is not this host, none of its gateways, and no address that many hosts have. `allow` does not have it.
 //! * There were not too many pushes just now, and pushed blocks have less than a [tenth](SHARE) of the table of offences.
 
@@ -22,77 +24,28 @@ use limiter_common::{
     base::address::Address,
 };
 
-use super::request::{Asked, Proof};
+use super::{
+    owners::Owners,
+    proof::{is_of_one_host, unproven},
+    request::Asked,
+    results::{LiftResult, PushResult},
+};
 use crate::{
     agent::sources::Budget,
     datapath::{
-        diag, host,
+        host,
         maps::Maps,
         pushes::{Pushed, Pusher},
     },
-    error::{Error, Result},
-    policy::guard::Host,
+    error::Result,
+    policy::{Policy, guard::Host},
     query,
 };
 
-/// For how long the source may have sent nothing.
-const SILENT: Duration = Duration::from_secs(60);
 /// Pushed blocks have at most one of so many records.
 const SHARE: u64 = 10;
 /// How long what is known of this host's addresses is good, and a table that was found full.
 const FRESH: Duration = Duration::from_secs(10);
-
-/// What became of a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PushResult {
-    /// The source is blocked.
-    Blocked,
-    /// A block that was pushed before lasts longer.
-    Shorter,
-    /// No connection proves it.
-    Unproven,
-    /// The source sends nothing to this host.
-    NotAPeer,
-    /// The list `allow` has it.
-    Allowed,
-    /// It is an address of this host.
-    Own,
-    /// It is a gateway of this host.
-    Gateway,
-    /// There were too many pushes.
-    TooMany,
-    /// Its set in the table of offences has no room.
-    Full,
-}
-
-impl PushResult {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Blocked,
-        Self::Shorter,
-        Self::Unproven,
-        Self::NotAPeer,
-        Self::Allowed,
-        Self::Own,
-        Self::Gateway,
-        Self::TooMany,
-        Self::Full,
-    ];
-
-    /// Its name in answers and metrics.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Blocked => "blocked",
-            Self::Shorter => "shorter",
-            Self::Unproven => "unproven",
-            Self::NotAPeer => "not_a_peer",
-            Self::Allowed => "allowed",
-            Self::Own => "own",
-            Self::Gateway => "gateway",
-            Self::TooMany => "too_many",
-            Self::Full => "full",
-        }
-    }
-}
 
 /// What became of a push, and for how long the source is blocked, in seconds, rounded up; 0 if it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +56,11 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// That of a push that failed.
+    pub(super) fn failed(subject: IpAddr) -> Self {
+        Self { source: subject.into(), result: PushResult::Failed, seconds: 0 }
+    }
+
     /// Whether the source is blocked by this push.
     pub(super) fn is_new(&self) -> bool {
         self.result == PushResult::Blocked
@@ -116,6 +74,7 @@ pub(super) struct Rules {
     budget: Option<Budget>,
     host: Option<(Instant, Host)>,
     records: Option<Records>,
+    owners: Owners,
 }
 
 /// The records of pushed blocks, as far as they were found in the table or made here.
@@ -151,6 +110,7 @@ impl Rules {
             budget: rate.and_then(|rate| Budget::with_burst(rate, 1)),
             host: None,
             records: None,
+            owners: Owners::default(),
         }
     }
 
@@ -169,10 +129,18 @@ impl Rules {
         if let Some(result) = self.refuses(pusher.maps(), source, user, asked)? {
             return Ok(outcome(result, 0));
         }
-        let (now, length) = (query::now(), nanoseconds(asked.time));
+        let (now, mut length) = (query::now(), nanoseconds(asked.time));
+        if user != 0 {
+            let longest = longest(&pusher.maps().in_force()?.policy, asked.limit.as_deref());
+            length = longest.map_or(length, |longest| length.min(longest));
+        }
+        let before = pusher.pushed_until(asked.subject)?.filter(|until| *until > now);
         let pushed = pusher.push(asked.subject, now.saturating_add(length))?;
         Ok(match pushed {
             Pushed::Blocked => {
+                if let Some(until) = pusher.pushed_until(asked.subject)? {
+                    self.owners.note(source, user, before, until, now);
+                }
                 if let Some(records) = &mut self.records {
                     records.ends.push(Reverse(now.saturating_add(length)));
                 }
@@ -184,6 +152,26 @@ impl Rules {
             Pushed::Allowed => outcome(PushResult::Allowed, 0),
             Pushed::Full => outcome(PushResult::Full, 0),
         })
+    }
+
+    /// Ends the pushed block of the source of an address for a user, who pushed it or is root.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn lift(
+        &self,
+        pusher: &mut Pusher,
+        user: u32,
+        address: IpAddr,
+    ) -> Result<LiftResult> {
+        let source = pusher.source_of(address)?;
+        let now = query::now();
+        let until = pusher.pushed_until(address)?.filter(|until| *until > now);
+        if user != 0 && until.is_some_and(|until| !self.owners.is_of(source, user, until)) {
+            return Ok(LiftResult::NotYours);
+        }
+        let is_lifted = pusher.lift(address)?;
+        Ok(if is_lifted { LiftResult::Lifted } else { LiftResult::NotBlocked })
     }
 
     /// The rule that a push is against. That of the list `allow` is asked with the push.
@@ -208,7 +196,7 @@ impl Rules {
             None if user == 0 => {}
             None => return Ok(Some(PushResult::Unproven)),
             Some(proof) => {
-                if let Some(result) = unproven(source, proof)? {
+                if let Some(result) = unproven(source, user, proof)? {
                     return Ok(Some(result));
                 }
                 let key = Address::from(source.addr());
@@ -244,30 +232,13 @@ impl Rules {
     }
 }
 
-/// Why a connection does not prove a push; `None` if it does.
-fn unproven(source: IpNet, proof: Proof) -> Result<Option<PushResult>> {
-    if !source.contains(&proof.remote.ip()) {
-        return Ok(Some(PushResult::Unproven));
-    }
-    let found = diag::socket(proof.local, proof.remote)
-        .map_err(|error| Error::system("look up a connection", error))?;
-    Ok(match found.filter(diag::Socket::is_connected) {
-        None => Some(PushResult::Unproven),
-        Some(socket) if socket.silent.is_some_and(|time| time > SILENT) => {
-            Some(PushResult::NotAPeer)
-        }
-        Some(_) => None,
-    })
-}
-
-/// Whether an address is one that a single host can have.
-const fn is_of_one_host(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => {
-            !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
-        }
-        IpAddr::V6(address) => !(address.is_unspecified() || address.is_multicast()),
-    }
+/// The longest block for a limit of a policy, in ns; `None` if it has no limit of this name with a penalty.
+fn longest(policy: &Policy, limit: Option<&str>) -> Option<u64> {
+    let limit = limit?;
+    let on_packets = policy.limits.iter().map(|it| (&it.name, &it.penalty));
+    let on_requests = policy.on_requests.iter().map(|it| (&it.name, &it.penalty));
+    let mut all = on_packets.chain(on_requests);
+    all.find(|(name, _)| *name == limit)?.1.map(|penalty| penalty.max.max(penalty.block))
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -276,7 +247,31 @@ fn nanoseconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use limiter_common::algorithm::rate::SECOND;
+
     use super::*;
+
+    #[test]
+    fn a_block_for_a_limit_is_no_longer_than_its_penalty_says() {
+        let text = "version: 1
+limits:
+  - { name: packets, key: source, rate: 1/s, burst: 1, penalty: { after: 1s, block: 2s, max: 8s } }
+  - { name: free, match: { protocol: udp }, key: source, rate: 1/s, burst: 1 }
+  - { name: login, on: requests, key: source, rate: 1/s, burst: 1, penalty: { after: 1s, block: 2s, max: 4s } }
+";
+        let policy =
+            crate::policy::document::parse("policy.yaml", text.as_bytes(), &mut |_| unreachable!())
+                .unwrap();
+        for (limit, longest_of_it) in [
+            (Some("packets"), Some(8 * SECOND)),
+            (Some("login"), Some(4 * SECOND)),
+            (Some("free"), None),
+            (Some("other"), None),
+            (None, None),
+        ] {
+            assert_eq!(longest(&policy, limit), longest_of_it, "{limit:?}");
+        }
+    }
 
     #[test]
     fn pushed_blocks_have_room_again_when_others_end() {
@@ -289,15 +284,5 @@ mod tests {
         assert!(records.have_room(8) && records.have_room(9));
         records.most = 0;
         assert!(!records.have_room(9));
-    }
-
-    #[test]
-    fn addresses_of_many_hosts_are_nobodys() {
-        for address in ["0.0.0.0", "255.255.255.255", "224.0.0.251", "::", "ff02::1"] {
-            assert!(!is_of_one_host(address.parse().unwrap()), "{address}");
-        }
-        for address in ["192.0.2.9", "2001:db8::1", "127.0.0.1"] {
-            assert!(is_of_one_host(address.parse().unwrap()), "{address}");
-        }
     }
 }

@@ -362,8 +362,21 @@ impl<'d> Limited<'d> {
         // Nothing was charged, so what one has to wait for now is what it was asked about.
         if is_refused && (settled > 0 || standings.iter().any(|it| it.wait > 0)) {
             answer.verdict = Verdict::Limited;
-            answer.refused_by = standings.first().map(|it| it.limit);
+            let first = standings.first();
+            answer.refused_by = first.map(|it| it.limit);
+            answer.refused_key = first.and_then(|it| self.digest(item, it));
         }
+    }
+
+    /// A digest of the key of the request at a place of the bill, under the limit that this tells of.
+    fn digest(&self, item: usize, told: &Standing) -> Option<u64> {
+        let place = self.places.iter().find(|place| {
+            let row = &self.rules.rows[place.row];
+            let is_of = (row.limit, row.layer) == (told.limit, told.layer);
+            is_of && row.is_enforced && place.items >> item & 1 != 0
+        });
+        let [digest, _] = place?.key.words();
+        Some(digest)
     }
 
     /// What each row has left.

@@ -136,6 +136,23 @@ impl Decider {
 }
 
 #[test]
+fn a_refusal_tells_the_key_that_it_is_of() {
+    let limits = [by_source("source", per_minute(1, 100)), by_user("user", per_minute(1, 3))];
+    let mut decider = decider(&policy(&limits));
+    let refused = |user: &str, decider: &mut Decider| {
+        let asked = Asked::default().user(user);
+        assert_eq!(decider.admitted(&asked, NOW), 3);
+        decider.ask(&asked, NOW).refused_key.unwrap()
+    };
+    let [anna, bert] = ["anna", "bert"].map(|user| refused(user, &mut decider));
+    assert_ne!(anna, bert);
+    let asked = Asked::default().user("anna");
+    assert_eq!(decider.ask(&asked, NOW).refused_key, Some(anna));
+    let passes = decider.ask(&Asked::default().user("cleo"), NOW);
+    assert_eq!(passes.refused_key, None);
+}
+
+#[test]
 fn a_request_is_charged_to_all_of_its_limits_or_to_none() {
     let limits = [by_source("source", per_minute(1, 10)), by_user("user", per_minute(1, 3))];
     let mut decider = decider(&policy(&limits));

@@ -18,7 +18,7 @@ use crate::{
         answer::{Answer, Verdict},
         kernel::{Over, is_of_requests},
         listener::Peer,
-        push::Connection,
+        push::{Connection, Refusal},
     },
     policy::{Policy, model::RequestLimit},
     query,
@@ -159,7 +159,8 @@ impl Service {
         {
             let is_limited = answer.verdict == Verdict::Limited;
             let wait = if is_limited { answer.wait() } else { u64::MAX };
-            let pushed = self.pusher.refused(&policy, limit, asked.source(), connection, wait, now);
+            let refusal = Refusal { source: asked.source(), key: answer.refused_key, wait };
+            let pushed = self.pusher.refused(&policy, limit, &refusal, connection, now);
             // While the agent is away, there is nothing to wait for.
             if let Some(pushed) = pushed.filter(|_| *may_wait && self.link.fault().is_none()) {
                 pushed.settle().await;

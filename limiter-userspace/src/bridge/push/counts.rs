@@ -8,7 +8,7 @@ use std::{
 use crate::metrics::{Family, Kind, Value::Whole};
 
 /// What the agent tells, in the words of its answers, and `other` for what is none of these.
-const RESULTS: [&str; 10] = [
+const RESULTS: [&str; 11] = [
     "blocked",
     "shorter",
     "unproven",
@@ -18,6 +18,7 @@ const RESULTS: [&str; 10] = [
     "gateway",
     "too_many",
     "full",
+    "failed",
     "other",
 ];
 
@@ -26,6 +27,8 @@ const RESULTS: [&str; 10] = [
 pub(super) enum Dropped {
     /// The source of the request is not the peer.
     OtherSource,
+    /// Its address stands for many keys of the limit.
+    Shared,
     /// The queue had no room.
     QueueFull,
     /// The agent was away for too long.
@@ -35,11 +38,13 @@ pub(super) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [Self; 4] = [Self::OtherSource, Self::QueueFull, Self::Late, Self::Refused];
+    const ALL: [Self; 5] =
+        [Self::OtherSource, Self::Shared, Self::QueueFull, Self::Late, Self::Refused];
 
     const fn name(self) -> &'static str {
         match self {
             Self::OtherSource => "other_source",
+            Self::Shared => "shared",
             Self::QueueFull => "queue_full",
             Self::Late => "late",
             Self::Refused => "refused",
@@ -74,7 +79,7 @@ impl PushCounts {
             "limiter_bridge_pushed_total",
             Kind::Counter,
             "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them, or why it was \
-             not asked (other_source, queue_full, late) or did not tell (refused).",
+             not asked (other_source, shared, queue_full, late) or did not tell (refused).",
         );
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for result in RESULTS.into_iter().chain(Dropped::ALL.map(Dropped::name)) {

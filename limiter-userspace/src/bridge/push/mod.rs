@@ -30,7 +30,7 @@ use tokio::{
 pub(super) use self::connection::Connection;
 use self::{
     counts::{Dropped, PushCounts},
-    offences::Offences,
+    offences::{Due, Offences},
 };
 use super::{
     client::{Client, ClientError, accepted},
@@ -64,6 +64,16 @@ const SECOND: u64 = 1_000_000_000;
 const LONGEST: u64 = 24 * 3600 * SECOND;
 /// Blocks of a second that are told of.
 const TOLD: usize = 10;
+
+/// A request that a limit refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    pub(super) source: IpAddr,
+    /// A digest of the key by which the limit counts it; `None` if its rate does not refuse it.
+    pub(super) key: Option<u64>,
+    /// Nanoseconds until it passes; [`u64::MAX`] if it never does.
+    pub(super) wait: u64,
+}
 
 /// A block that the agent is asked for.
 #[derive(Debug)]
@@ -129,8 +139,7 @@ impl Pusher {
         (Self { offences: Offences::new(), queue, counts: PushCounts::default() }, Queue(waiting))
     }
 
-    /// Notes that a limit refused a request of a source that came by a connection, at `now` in ns of `CLOCK_MONOTONIC`, and that
-    /// it passes after `wait` ns. Has the peer blocked if it went on for as long as the penalty of the limit says: then, the answer
+    /// Notes that a limit refused a request that came by a connection, at `now` in ns of `CLOCK_MONOTONIC`. Has the peer blocked if it went on for as long as the penalty of the limit says: then, the answer
     /// is to wait for [`Pushed::settle`].
     ///
     /// A source that is not the peer came by another proxy, whose packets are those of all its clients. Nobody is blocked then.
@@ -138,12 +147,12 @@ impl Pusher {
         &self,
         policy: &Policy,
         limit: &RequestLimit,
-        source: IpAddr,
+        refusal: &Refusal,
         connection: Connection,
-        wait: u64,
         now: u64,
     ) -> Option<Pushed> {
         let penalty = limit.penalty.as_ref()?;
+        let Refusal { source, key, wait } = *refusal;
         if connection.remote.ip() != source {
             self.counts.dropped(Dropped::OtherSource, 1);
             return None;
@@ -152,7 +161,12 @@ impl Pusher {
         let peer = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
         // Clients are told whole seconds.
         let wait = wait.div_ceil(SECOND).max(1).saturating_mul(SECOND);
-        let until = self.offences.exceed(&limit.name, &penalty.compiled(0), peer, wait, now)?;
+        let key = (peer, key.unwrap_or_default());
+        let due = self.offences.exceed(&limit.name, &penalty.compiled(0), key, wait, now)?;
+        let Due::Until(until) = due else {
+            self.counts.dropped(Dropped::Shared, 1);
+            return None;
+        };
         let (push, pushed) = Push::new(connection, limit.name.clone(), until);
         if let Err(TrySendError::Full(_)) = self.queue.try_send(push) {
             self.counts.dropped(Dropped::QueueFull, 1);
@@ -204,7 +218,10 @@ impl Queue {
                         }
                         link.note(Ok(()));
                     }
-                    Err(error @ ClientError::Refused { .. }) => {
+                    // 503 is for a moment, as while it is away.
+                    Err(error @ ClientError::Refused { status, .. })
+                        if status != StatusCode::SERVICE_UNAVAILABLE =>
+                    {
                         pusher.counts.dropped(Dropped::Refused, batch.len());
                         batch.clear();
                         link.note(Err(error));

@@ -1,7 +1,8 @@
 //! What is known of peers whose requests limits with a penalty refused.
 //!
 //! The time over a limit is counted by the rules of the kernel half: see [`Penalty`]. A refusal counts if the peer was told when to
-//! come back, and came before. So a client that waits as long as it was told is never blocked. The table is bounded as there: sets of
+//! come back, and came before. That is kept for each key of the limit, so that users behind one address do not count as
+//! one that comes back early. A peer of many keys is the address of many clients, and is not pushed. The table is bounded as there: sets of
 //! [`WAYS`] records, and the one that would be forgotten first makes room.
 
 use std::{
@@ -18,10 +19,14 @@ use limiter_common::{
 
 /// Records of a set.
 const WAYS: usize = LINES as usize - 1;
-/// Sets of the table: room for 15,360 records of some 100 bytes.
+/// Sets of the table: room for 15,360 records of some 300 bytes.
 const SETS: usize = 1_024;
 /// For how long a peer whose requests still come is not pushed again, in ns.
 const AGAIN: u64 = 250_000_000;
+/// Keys of a limit that a peer may be refused by within [`LATELY`] before it counts as shared.
+const KEYS: usize = 8;
+/// For how long a key that a peer was refused by counts, in ns: 10 minutes.
+const LATELY: u64 = 600_000_000_000;
 /// The longest times, by which records are weighed.
 const LONGEST: Longest = Longest { most: Penalty::LONGEST, rest: Penalty::LONGEST };
 
@@ -37,17 +42,59 @@ struct Record {
     /// A hash of the name of the limit, and the peer; `None` for a record that is free.
     key: Option<(u64, Address)>,
     offence: Offence<Cell<u64>>,
-    /// When the peer was told to come back, in ns; 0 if it was not told yet.
-    told: u64,
+    /// The keys that the peer was refused by.
+    keys: [RefusedKey; KEYS],
+    /// When it was refused by more keys than that within [`LATELY`], in ns; 0 if it was not.
+    shared: u64,
     /// When it was pushed last, in ns; 0 if it was not.
     pushed: u64,
+}
+
+/// A key of a limit that a peer was refused by.
+#[derive(Clone, Copy, Default)]
+struct RefusedKey {
+    /// A digest of it.
+    digest: u64,
+    /// When it was refused last, in ns; 0 for a place that is free.
+    last: u64,
+    /// When it was told to come back, in ns.
+    told: u64,
+}
+
+/// What a refusal comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The peer is to be blocked until then, in ns of `CLOCK_MONOTONIC`.
+    Until(u64),
+    /// It came back early, and is refused by too many keys to be one client.
+    Shared,
 }
 
 impl Record {
     fn new(key: Option<(u64, Address)>) -> Self {
         let [began, last, since, blocked, blocks] = [const { Cell::new(0) }; 5];
         let offence = Offence { began, last, since, blocked, blocks };
-        Self { key, offence, told: 0, pushed: 0 }
+        let keys = [RefusedKey::default(); KEYS];
+        Self { key, offence, keys, shared: 0, pushed: 0 }
+    }
+
+    /// Notes that a key is refused at `now`, and told to come back at `told`. Returns whether it came back early.
+    fn is_early(&mut self, digest: u64, told: u64, now: u64) -> bool {
+        let is_of = |key: &RefusedKey| key.last > 0 && key.digest == digest;
+        let is_known = self.keys.iter().any(is_of);
+        // A new one is in place of that which was refused the longest ago.
+        let found = self.keys.iter_mut().min_by_key(|key| (!is_of(key), key.last));
+        let Some(key) = found else { return false };
+        let is_early = is_known && now < key.told;
+        if !is_known && key.last > 0 && now.saturating_sub(key.last) < LATELY {
+            self.shared = now;
+        }
+        *key = RefusedKey { digest, last: now, told };
+        is_early
+    }
+
+    const fn is_shared(&self, now: u64) -> bool {
+        self.shared > 0 && now.saturating_sub(self.shared) < LATELY
     }
 }
 
@@ -57,17 +104,17 @@ impl Offences {
         Self { records: Mutex::new(records.collect()), seed: RandomState::new() }
     }
 
-    /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, and that the peer is told to
-    /// wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked, if that is due to be
-    /// pushed: for the first time, or since its requests still come.
+    /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, by the key with this digest, and
+    /// that the peer is told to wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked,
+    /// if that is due to be pushed: for the first time, or since its requests still come.
     pub(in crate::bridge) fn exceed(
         &self,
         limit: &str,
         penalty: &Penalty,
-        peer: Address,
+        (peer, digest): (Address, u64),
         wait: u64,
         now: u64,
-    ) -> Option<u64> {
+    ) -> Option<Due> {
         let key = (self.seed.hash_one(limit), peer);
         let set = self.seed.hash_one(key) as usize % SETS;
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,10 +134,11 @@ impl Offences {
                 free
             }
         };
-        let is_early = now < record.told;
-        record.told = now.saturating_add(wait);
-        if !is_early {
+        if !record.is_early(digest, now.saturating_add(wait), now) {
             return None;
+        }
+        if record.is_shared(now) {
+            return Some(Due::Shared);
         }
         let until = penalty.exceed(&record.offence, now);
         let is_due = now.saturating_sub(record.pushed) >= AGAIN;
@@ -99,7 +147,7 @@ impl Offences {
             return None;
         }
         record.pushed = now;
-        Some(until)
+        Some(Due::Until(until))
     }
 }
 
@@ -130,7 +178,11 @@ mod tests {
 
     impl Refused {
         fn exceed(&self, peer: Address, now: u64) -> Option<u64> {
-            self.0.exceed("login", &penalty(), peer, 60 * SECOND, now)
+            let due = self.0.exceed("login", &penalty(), (peer, 0), 60 * SECOND, now)?;
+            match due {
+                Due::Until(until) => Some(until),
+                Due::Shared => None,
+            }
         }
     }
 
@@ -142,7 +194,7 @@ mod tests {
         for second in 0..10 {
             assert_eq!(exceed(peer(1), second), None);
             // Another limit, and another peer, are other offences.
-            let api = refused.0.exceed("api", &penalty(), peer(1), SECOND, NOW);
+            let api = refused.0.exceed("api", &penalty(), (peer(1), 0), SECOND, NOW);
             assert_eq!((api, exceed(peer(3), 0)), (None, None));
         }
         assert_eq!(exceed(peer(1), 10), Some(NOW + 70 * SECOND));
@@ -155,7 +207,7 @@ mod tests {
     #[test]
     fn a_peer_that_waits_as_long_as_it_is_told_is_never_pushed() {
         let refused = Offences::new();
-        let exceed = |wait, now| refused.exceed("login", &penalty(), peer(1), wait, now);
+        let exceed = |wait, now| refused.exceed("login", &penalty(), (peer(1), 0), wait, now);
         for second in 0..100 {
             assert_eq!(exceed(SECOND, NOW + second * SECOND), None);
         }
@@ -164,7 +216,30 @@ mod tests {
             assert_eq!(exceed(u64::MAX, NOW + second * SECOND), None);
         }
         let now = NOW + 111 * SECOND;
-        assert_eq!(exceed(u64::MAX, now), Some(now + 60 * SECOND));
+        assert_eq!(exceed(u64::MAX, now), Some(Due::Until(now + 60 * SECOND)));
+    }
+
+    /// Users behind one address that all wait, and one that does not.
+    #[test]
+    fn each_key_of_a_peer_waits_for_itself_and_a_peer_of_many_keys_is_shared() {
+        let refused = Offences::new();
+        let exceed = |key, at| refused.exceed("login", &penalty(), (peer(1), key), 60 * SECOND, at);
+        for round in 0..20 {
+            for user in 1..=8 {
+                assert_eq!(exceed(user, NOW + (60 * round + user) * SECOND), None);
+            }
+        }
+        let now = NOW + 1_201 * SECOND;
+        let early: Vec<_> = (0..12).filter_map(|second| exceed(8, now + second * SECOND)).collect();
+        assert_eq!(early.first(), Some(&Due::Until(now + 70 * SECOND)));
+        // A ninth key within ten minutes: it is not known any more who goes on.
+        let now = now + 12 * SECOND;
+        assert_eq!((exceed(9, now), exceed(9, now + SECOND)), (None, Some(Due::Shared)));
+        assert_eq!(exceed(9, now + LATELY - 1), None, "it waited");
+        // Once the others were not refused for that long, it is one client.
+        let now = now + LATELY;
+        assert_eq!((exceed(9, now), exceed(9, now + 5 * SECOND)), (None, None));
+        assert!(matches!(exceed(9, now + 10 * SECOND), Some(Due::Until(_))));
     }
 
     #[test]

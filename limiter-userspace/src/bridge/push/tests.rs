@@ -33,7 +33,9 @@ impl Pusher {
         let now = query::now();
         for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
             let limit = &policy.on_requests[0];
-            drop(self.refused(&policy, limit, connection.remote.ip(), connection, 60 * SECOND, at));
+            let refusal =
+                Refusal { source: connection.remote.ip(), key: Some(1), wait: 60 * SECOND };
+            drop(self.refused(&policy, limit, &refusal, connection, at));
         }
     }
 
@@ -53,11 +55,29 @@ fn a_source_that_is_not_the_peer_is_never_pushed() {
     for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
         let source = "203.0.113.7".parse().unwrap();
         let limit = &policy.on_requests[0];
-        let pushed = pusher.refused(&policy, limit, source, connection, u64::MAX, at);
+        let refusal = Refusal { source, key: Some(1), wait: u64::MAX };
+        let pushed = pusher.refused(&policy, limit, &refusal, connection, at);
         assert!(pushed.is_none());
     }
     queue.0.try_recv().unwrap_err();
     assert_eq!(pusher.count("other_source"), 3);
+}
+
+#[test]
+fn a_peer_of_many_keys_is_counted_and_not_pushed() {
+    let (pusher, mut queue) = Pusher::new();
+    let (policy, connection) = (policy(), connection(1));
+    let source = connection.remote.ip();
+    let begin = query::now();
+    for second in 0..4 {
+        for key in 0..9 {
+            let refusal = Refusal { source, key: Some(key), wait: 60 * SECOND };
+            let (limit, now) = (&policy.on_requests[0], begin + second * SECOND);
+            assert!(pusher.refused(&policy, limit, &refusal, connection, now).is_none());
+        }
+    }
+    queue.0.try_recv().unwrap_err();
+    assert!(pusher.count("shared") > 0);
 }
 
 #[test]
@@ -127,6 +147,7 @@ fn agent(path: PathBuf, answers: &'static [&'static str]) -> std::sync::mpsc::Re
 fn blocks_reach_an_agent_that_was_away_and_their_results_are_counted() {
     const REFUSES: &str =
         "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+    const BUSY: &str = "HTTP/1.1 503 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     const BLOCKS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 74\r\nConnection: close\r\n\r\n\
         [{\"result\":\"blocked\",\"seconds\":60},{\"result\":\"sp\\u0000am\",\"seconds\":null}]";
     let folder = std::env::temp_dir().join(format!("limiter-push-{}", std::process::id()));
@@ -154,7 +175,7 @@ fn blocks_reach_an_agent_that_was_away_and_their_results_are_counted() {
         assert!(link.fault().is_some());
         // One that comes to nothing keeps nobody waiting, and the others waited for it.
         pushed.settle().await;
-        let asked = agent(path.clone(), &[BLOCKS, REFUSES]);
+        let asked = agent(path.clone(), &[BUSY, BLOCKS, REFUSES]);
         assert_eq!(next().await, "192.0.2.1 went on over login: blocked, for 60 s");
         assert_eq!(next().await, "192.0.2.2 went on over login: spam");
         assert_eq!(next().await, "the agent answers");

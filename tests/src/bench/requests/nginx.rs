@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use limiter_tests::{
     command::binary,
+    http::{exchange, request},
     sandbox::{Namespace, Sandbox},
 };
 use limiter_userspace::output::table::{Cell, Column, Table};
@@ -82,7 +83,14 @@ pub(super) fn start(sandbox: &Sandbox, network: &Namespace, folder: &Folder) -> 
     ensure!(program.exists(), "there is no {}: run `cargo xtask setup`", program.display());
     let mut command = sandbox.command(network, program);
     command.arg("-e").arg(folder.path("error.log")).arg("-c").arg(folder.path("nginx.conf"));
-    Server::start(&mut command, || WAYS.iter().all(|(_, port)| connect(network, *port).is_ok()))
+    let ready = || WAYS.iter().all(|(_, port)| connect(network, *port).is_ok());
+    let server = Server::start(&mut command, ready)?;
+    let mut stream = connect(network, WAYS[0].1)?;
+    stream.set_nonblocking(false)?;
+    // Without the bridge, requests pass, too.
+    let reply = exchange(&mut stream, request("GET /page", &[]))?;
+    ensure!(reply.field("ratelimit").is_some(), "nginx did not ask the bridge: {reply:?}");
+    Ok(server)
 }
 
 fn connect(network: &Namespace, port: u16) -> Result<TcpStream> {
