@@ -11,7 +11,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::{net::UnixStream, sync::Mutex, time::timeout};
+use tokio::{net::UnixStream, time::timeout};
 
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 16 << 20;
@@ -43,16 +43,15 @@ pub(super) enum ClientError {
     },
 }
 
-/// A connection to a socket, which is kept. One question is asked at a time.
+/// Asks at a socket, by a connection for each question: the agent ends it after its answer.
 pub(super) struct Client {
     path: PathBuf,
-    connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
 impl Client {
-    /// A client of the socket with this path. It is not connected yet.
+    /// A client of the socket with this path.
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), connection: Mutex::default() }
+        Self { path: path.to_owned() }
     }
 
     /// Asks, and waits at most so long for the answer.
@@ -66,35 +65,14 @@ impl Client {
         body: Bytes,
         patience: Duration,
     ) -> Result<Response<Bytes>, ClientError> {
-        let asked = timeout(patience, self.exchange(method, target, body)).await;
-        asked.unwrap_or(Err(ClientError::Late(patience)))
-    }
-
-    async fn exchange(
-        &self,
-        method: Method,
-        target: &str,
-        body: Bytes,
-    ) -> Result<Response<Bytes>, ClientError> {
-        let request = || {
-            let request = Request::builder().method(method.clone()).uri(target);
+        let exchange = async {
+            let request = Request::builder().method(method).uri(target);
             let request = request.header(HOST, "limiter").header(CONTENT_TYPE, "application/json");
-            request.body(Full::new(body.clone())).map_err(broken)
+            let request = request.body(Full::new(body)).map_err(broken)?;
+            send(self.connect().await?, request).await
         };
-        let mut kept = self.connection.lock().await;
-        // It is put back once its answer was read: what is dropped meanwhile is closed.
-        if let Some(mut sender) = kept.take()
-            && sender.ready().await.is_ok()
-            && let Ok(answer) = send(&mut sender, request()?).await
-        {
-            *kept = Some(sender);
-            return Ok(answer);
-        }
-        // Connections that are idle are closed, and who answers may have been started anew.
-        let mut sender = self.connect().await?;
-        let answer = send(&mut sender, request()?).await?;
-        *kept = Some(sender);
-        Ok(answer)
+        let asked = timeout(patience, exchange).await;
+        asked.unwrap_or(Err(ClientError::Late(patience)))
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
@@ -108,7 +86,7 @@ impl Client {
 }
 
 async fn send(
-    sender: &mut SendRequest<Full<Bytes>>,
+    mut sender: SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Bytes>, ClientError> {
     let (head, body) = sender.send_request(request).await.map_err(broken)?.into_parts();

@@ -1,6 +1,6 @@
 //! What a running bridge tells a command.
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, thread, time::Duration};
 
 use hyper::{Method, body::Bytes};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::{
 use crate::policy::units::printable;
 
 /// How long the bridge may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_millis(200);
 /// The longest text of it that is shown, in characters.
 const LONGEST: usize = 256;
 
@@ -24,11 +24,16 @@ struct Told {
 
 /// Asks the bridge at a socket what its limits have left for a source. `None` if no bridge answers there, or not to this user.
 pub fn requests_of(socket: &Path, source: IpAddr) -> Option<Vec<RequestFill>> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let client = Client::new(socket);
-    let target = format!("/v1/source/{source}");
-    let answer = runtime.block_on(client.ask(Method::GET, &target, Bytes::new(), PATIENCE)).ok()?;
-    read(&accepted(answer).ok()?)
+    let ask = || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let client = Client::new(socket);
+        let target = format!("/v1/source/{source}");
+        let answer = client.ask(Method::GET, &target, Bytes::new(), PATIENCE);
+        accepted(runtime.block_on(answer).ok()?).ok()
+    };
+    // Elsewhere: `watch` asks from within a runtime, which lets no other one be waited for in its threads.
+    let body = thread::scope(|scope| scope.spawn(ask).join());
+    read(&body.ok()??)
 }
 
 /// Reads what a bridge told. Who answers at the socket may be anybody, so its texts are made fit for a terminal.
@@ -46,6 +51,13 @@ fn read(body: &[u8]) -> Option<Vec<RequestFill>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_asked_from_within_a_runtime_too() {
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        let asked = async { requests_of(Path::new("/nowhere"), [192, 0, 2, 1].into()) };
+        assert!(runtime.block_on(asked).is_none());
+    }
 
     #[test]
     fn texts_of_a_bridge_are_made_fit_for_a_terminal() {

@@ -189,17 +189,20 @@ impl Maps {
         Ok(u64::from(self.offence_sets()?) * u64::from(LINES - 1))
     }
 
-    /// When the pushed blocks end that run at `now`, each in nanoseconds of the monotonic clock.
+    /// The sources of the pushed blocks that run at `now`, and when these end, both times in nanoseconds of the monotonic clock.
     ///
     /// # Errors
     /// What the system says.
-    pub fn pushed(&self, now: u64) -> Result<Vec<u64>> {
-        let mut ends = Vec::new();
+    pub fn pushed(&self, now: u64) -> Result<Vec<(IpAddr, u64)>> {
+        let mut pushed = Vec::new();
         self.each_offence(|_, record| {
-            if record.key.limit == Penalty::PUSHED && record.offence.blocked > now {
-                ends.push(record.offence.blocked);
+            if record.key.limit == Penalty::PUSHED
+                && record.offence.blocked > now
+                && let Ok(source) = IpAddr::try_from(record.key.source)
+            {
+                pushed.push((source, record.offence.blocked));
             }
         })?;
-        Ok(ends)
+        Ok(pushed)
     }
 }

@@ -17,6 +17,7 @@ use limiter_userspace::{
             ratelimit::{WindowAlgorithm, import},
             to_yaml,
         },
+        model::RequestOverride,
     },
 };
 use proptest::{prelude::*, sample::select};
@@ -187,7 +188,7 @@ descriptors:
         "`detailed_metric` has no meaning here",
         "what it replaces is limited, too",
         "0 is more than nothing here",
-        "its value is no address",
+        "its value is no source",
         "with `shadow_mode` beside values without it",
         "its limit counts descriptors with further entries, too",
         "`user` is in a descriptor twice",
@@ -207,4 +208,26 @@ descriptors:
         let told = faults.unwrap_err().to_string();
         assert!(told.contains(words), "no {words} in {told}");
     }
+}
+
+/// What one document cannot have is left out, and the rest of it is a document.
+#[test]
+fn sources_that_are_none_and_values_that_occur_twice_are_left_out() {
+    let entry = |value: &str, number: u32| {
+        format!(
+            "  - {{ key: remote_address, value: \"{value}\", rate_limit: {{ unit: hour, requests_per_unit: {number} }} }}\n"
+        )
+    };
+    let text = [("2001:db8::1", 1), ("192.0.0.0/16", 2), ("192.0.2.1", 3), ("192.0.2.1", 4)];
+    let text: String = text.map(|(value, number)| entry(value, number)).concat();
+    let text = format!("domain: a\ndescriptors:\n{text}");
+    let mut policy = Policy::default();
+    let warnings = import("a", text.as_bytes(), WindowAlgorithm::default(), &mut policy).unwrap();
+    let told: String = warnings.iter().map(ToString::to_string).collect();
+    assert!(told.contains("its value is no source") && told.contains("it occurs twice"), "{told}");
+    let yaml = to_yaml(&policy);
+    let read = parse("a", yaml.as_bytes(), &mut |_| Ok(Vec::new())).unwrap();
+    let of = |it: &RequestOverride| it.whom.as_ref().unwrap().to_string();
+    let overrides: Vec<String> = read.on_requests[0].overrides.iter().map(of).collect();
+    assert_eq!(overrides, ["192.0.2.1/32", "192.0.0.0/16"]);
 }

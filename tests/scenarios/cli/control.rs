@@ -406,6 +406,15 @@ fn commands_push_blocks_and_end_them() {
         said("penalty del 192.0.2.2 2001:db8::1 --push"),
         "penalty: the pushed blocks of 2 sources are ended\n"
     );
+    assert_eq!(said("penalty del --all --push"), "penalty: no push blocks anybody\n");
+    bench.done("penalty add 192.0.2.8 192.0.2.9 --for 1h --push");
+    assert_eq!(
+        said("penalty del --all --push"),
+        "penalty: the pushed blocks of 2 sources are ended\n"
+    );
+    // That by hand stays.
+    send(&bench, [192, 0, 2, 1], 10);
+    assert_eq!(dropped(), 30);
 }
 
 /// One more ban beside 100,000, and pushes by the socket: figures to look at, with `--ignored`.

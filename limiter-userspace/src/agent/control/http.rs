@@ -240,8 +240,8 @@ impl Control {
                 }
                 json_of(200, &json!({ "subject": address, "result": result.name() }))
             }
-            Question::Penalties => of_json(200, lock(&self.opened).penalties()?),
-            Question::Source(address) => match lock(&self.opened).source(address)? {
+            Question::Penalties => of_json(200, lock(&self.lists).penalties()?),
+            Question::Source(address) => match lock(&self.sources).source(address)? {
                 Some(report) => of_json(200, report),
                 None => problem(404, &format!("nothing is known of {address}")),
             },

@@ -60,12 +60,15 @@ pub struct Options {
     pub rate: Option<Rate>,
 }
 
-/// What requests are answered by. Both locks are held for one request.
+/// What requests are answered by. Each kind of request has maps of its own, so that a question about a source, which others wait
+/// for, does not wait for a list or a batch of blocks.
 #[derive(Debug)]
 pub(super) struct Control {
     users: Users,
     counts: Counts,
-    opened: Mutex<Opened>,
+    sources: Mutex<Opened>,
+    lists: Mutex<Opened>,
+    pushes: Mutex<Opened>,
     rules: Mutex<Rules>,
     told: Mutex<Told>,
 }
@@ -95,7 +98,9 @@ impl Control {
         Ok(Self {
             users,
             counts: Counts::default(),
-            opened: Mutex::new(Opened::new(pins)),
+            sources: Mutex::new(Opened::new(pins.clone())),
+            lists: Mutex::new(Opened::new(pins.clone())),
+            pushes: Mutex::new(Opened::new(pins)),
             rules: Mutex::new(Rules::new(rate)),
             told: Mutex::new(told),
         })
@@ -114,7 +119,7 @@ impl Control {
 
     /// Does what a process of a user asks for.
     fn push(&self, user: u32, asked: &[Asked]) -> Result<Vec<Outcome>> {
-        let (mut opened, mut rules) = (lock(&self.opened), lock(&self.rules));
+        let (mut opened, mut rules) = (lock(&self.pushes), lock(&self.rules));
         let pusher = opened.pusher()?;
         Ok(self.each(user, asked, |asked| rules.push(pusher, user, asked)))
     }
@@ -149,7 +154,7 @@ impl Control {
 
     /// Ends the block of a source for a process of a user.
     fn lift(&self, user: u32, address: IpAddr) -> Result<LiftResult> {
-        let (mut opened, rules) = (lock(&self.opened), lock(&self.rules));
+        let (mut opened, rules) = (lock(&self.pushes), lock(&self.rules));
         let result = match opened.lifter()? {
             Some(pusher) => rules.lift(pusher, user, address)?,
             None => LiftResult::NotBlocked,

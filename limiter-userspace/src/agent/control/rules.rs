@@ -90,7 +90,7 @@ struct Records {
 
 impl Records {
     fn read(maps: &Maps, now: u64) -> Result<Self> {
-        let ends = maps.pushed(now)?.into_iter().map(Reverse).collect();
+        let ends = maps.pushed(now)?.into_iter().map(|(_, end)| Reverse(end)).collect();
         let most = usize::try_from(maps.offence_records()? / SHARE).unwrap_or(usize::MAX);
         Ok(Self { read: Instant::now(), ends, most })
     }

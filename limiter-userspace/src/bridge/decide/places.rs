@@ -1,26 +1,26 @@
 //! The rows that are about a request, and their states.
 
+mod queue;
+mod repeats;
+mod settle;
+
 use limiter_common::{
     algorithm::{
-        kind::Kind,
         meter::Meter,
         policer::{Look, Refusal},
         sliding_log::SlidingLog,
     },
-    base::word::Word as _,
     policy::charge::{Bill, Group, charge_at, look_at},
 };
 
 use super::{
     super::{
         answer::{Answer, Standing, Verdict},
-        request::Request,
         rules::{MOST_AT_ONCE, Numbers, Rules},
         table::{Area, Entry, Key, StateWord, Table},
     },
-    Settlement,
     counts::Tally,
-    repeats::{Repeat, Repeats},
+    repeats::Repeat,
     standing,
 };
 
@@ -175,34 +175,6 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Finds the rows that were charged with the request before: they are asked no more.
-    pub(super) fn find_repeats(&mut self, repeats: &Repeats, request: &Request<'_>) {
-        for (at, place) in self.places.iter_mut().enumerate() {
-            if self.rules.rows[place.row].idempotency.is_none() {
-                continue;
-            }
-            let Some(key) = self.rules.repeat_key(request, place.key, place.cost) else { continue };
-            place.repeat = repeats.find(key, self.now);
-            if matches!(place.repeat, Repeat::Again(_)) {
-                self.bill.applies &= !(1 << at);
-            }
-        }
-    }
-
-    /// Notes what the rows are to know of a request that passes.
-    pub(super) fn note_repeats(&self, repeats: &mut Repeats, tallies: &mut [Tally]) {
-        for (at, place) in self.places.iter().enumerate() {
-            let Some(window) = self.rules.rows[place.row].idempotency else { continue };
-            let is_charged = self.bill.charged >> at & 1 != 0;
-            if matches!(place.repeat, Repeat::Again(_)) {
-                tallies[place.row].repeat += 1;
-            } else if !is_charged {
-                continue;
-            }
-            repeats.note(place.repeat, self.now, window);
-        }
-    }
-
     /// Looks at the rows one after the other, until one refuses. Charges nothing. Without leave to wait, a row refuses a request
     /// that it would hold back.
     pub(super) fn look(&mut self, may_wait: bool) {
@@ -235,27 +207,6 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Nanoseconds until the turn of a request that no row refuses, before it is charged.
-    pub(super) fn hold(&self) -> u64 {
-        let due = self.bill.due();
-        let turns = (0..self.places.len()).filter(|at| due >> at & 1 != 0).map(|at| self.turn(at));
-        turns.max().unwrap_or(0)
-    }
-
-    /// Nanoseconds until the queue at a place has let out all that is in it; 0 where nothing is held back.
-    fn turn(&self, at: usize) -> u64 {
-        let place = &self.places[at];
-        match place.state {
-            State::Own(entry) | State::Shared(entry)
-                if self.rules.rows[place.row].delays && self.meter(at).kind() == Kind::Bucket =>
-            {
-                let gcra = &self.meter(at).gcra;
-                gcra.spent(self.table.word(entry).get(), self.now).div_ceil(1 << gcra.shift)
-            }
-            _ => 0,
-        }
-    }
-
     /// Charges the rows that are due.
     pub(super) fn charge(&mut self) {
         let places = self.places.iter().enumerate();
@@ -267,35 +218,6 @@ impl<'d> Limited<'d> {
             } else {
                 charge_at(self, at, true, self.now);
             }
-        }
-    }
-
-    /// Charges the rows whatever they have left, or gives back what they were charged. A key that was charged nothing has nothing
-    /// to get back.
-    pub(super) fn settle(&mut self, settlement: Settlement) {
-        for at in 0..self.places.len() {
-            let place = self.places[at];
-            let entry = match (settlement, place.state) {
-                (Settlement::Refund, State::Vacant(_)) => continue,
-                (Settlement::Refund, _) => place.entry(),
-                (Settlement::Charge, _) => self.made(at),
-            };
-            let (meter, now, cost) = (self.meter(at), self.now, place.cost);
-            let word = self.table.word(entry);
-            if self.is_log(at) {
-                let (log, slots) = (meter.sliding_log(), self.table.slots(entry));
-                match settlement {
-                    Settlement::Charge => log.charge_beyond(&word, &slots, now, cost),
-                    Settlement::Refund => log.give_back(&word, &slots, now, cost),
-                }
-                continue;
-            }
-            let seen = word.get();
-            let next = match settlement {
-                Settlement::Charge => meter.charge_beyond(seen, now, cost),
-                Settlement::Refund => meter.give_back(seen, now, cost),
-            };
-            let _: u64 = word.compare_exchange(seen, next);
         }
     }
 

@@ -37,8 +37,9 @@ pub(super) fn write(
 # Where clients come in.
 :8080 {{
 	route {{
-		# The service believes it, so clients may not send it.
+		# The service believes them, so clients may not send them.
 		request_header -X-Limiter-Degrade
+		request_header -X-Limiter-Source
 		# What forward_auth does, and clients of requests that pass are told of their limits.
 		reverse_proxy {server} {{
 			method GET

@@ -32,7 +32,7 @@ http:
       forwardAuth:
         address: "http://{server}/v1/auth?deny=429"
         trustForwardHeader: false
-        authResponseHeaders: [X-Limiter-Degrade]
+        authResponseHeaders: [X-Limiter-Degrade, X-Limiter-Source]
   routers:
     service:
       rule: "PathPrefix(`/`)"

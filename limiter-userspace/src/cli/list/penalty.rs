@@ -34,7 +34,7 @@ pub(in crate::cli) enum PenaltyCommand {
     /// List blocked sources, whether commands or limits blocked them
     #[command(visible_alias = "ls")]
     List,
-    /// End all blocks that commands made, or those of a set; those that limits made stay
+    /// End all blocks that commands made, or those of a set; those that limits made, and pushed ones, stay
     Flush(Flush),
 }
 
@@ -63,7 +63,7 @@ pub(in crate::cli) struct Lift {
     #[arg(long, value_name = "SET", value_parser = sets::name)]
     set: Option<String>,
     /// Only the blocks that `add --push` or another process pushed: others stay, and the policy is not put in force again
-    #[arg(long, conflicts_with_all = ["set", "all"])]
+    #[arg(long, conflicts_with = "set")]
     push: bool,
     #[command(flatten)]
     keep: KeepSsh,
@@ -109,12 +109,13 @@ struct Lifted {
 impl Lift {
     /// Ends the blocks of prefixes by hand, and the blocks by limits of the sources in them.
     fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let Some(given) = self.given.read()? else {
+        let given = self.given.read()?;
+        if self.push {
+            return push::lift(given.as_deref(), pins, output);
+        }
+        let Some(given) = given else {
             return flush(List::Penalty, self.set.as_deref(), &self.keep, pins, output);
         };
-        if self.push {
-            return push::lift(&given, pins, output);
-        }
         if let Some(set) = &self.set {
             return del::run(List::Penalty, Some(set), &given, &self.keep, pins, output);
         }

@@ -125,10 +125,16 @@ pub(super) fn push(
     Err(Unpushed::Full { full, all: entries.len() }.into())
 }
 
-/// Ends the blocks that were pushed of sources.
-pub(super) fn lift(given: &[IpNet], pins: &Pins, output: &mut Output) -> Result<()> {
+/// Ends the blocks that were pushed of sources, or all of them.
+pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) -> Result<()> {
     let mut pusher = open(pins)?;
-    let sources = sources(given, &pusher)?;
+    let sources = match given {
+        Some(given) => sources(given, &pusher)?,
+        None => {
+            let pushed = pusher.maps().pushed(query::now())?;
+            pushed.into_iter().map(|(source, _)| pusher.source_of(source)).collect::<Result<_>>()?
+        }
+    };
     let mut entries = Vec::with_capacity(sources.len());
     for source in &sources {
         let result = if pusher.lift(source.addr())? { "lifted" } else { "not_blocked" };
@@ -139,6 +145,7 @@ pub(super) fn lift(given: &[IpNet], pins: &Pins, output: &mut Output) -> Result<
     }
     let lifted = entries.iter().filter(|it| it.result == "lifted").count();
     match &entries[..] {
+        [] => writeln!(output, "penalty: no push blocks anybody")?,
         [Entry { src, .. }] if lifted == 0 => writeln!(output, "penalty: no push blocks {src}")?,
         [Entry { src, .. }] => writeln!(output, "penalty: the pushed block of {src} is ended")?,
         _ => writeln!(output, "penalty: the pushed blocks of {} are ended", number(lifted))?,

@@ -6,7 +6,7 @@
 
 mod words;
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 
@@ -21,8 +21,8 @@ use super::{
     tree::{Node, Value, tree},
 };
 use crate::policy::model::{
-    Allowance, Attribute, AttributeSource, Field, Mode, Pattern, Policy, RequestKeyPart,
-    RequestLayer, RequestLimit, RequestOverride, Whom,
+    Allowance, Attribute, AttributeSource, Field, Mode, OverrideWhom, Pattern, Policy,
+    RequestKeyPart, RequestLayer, RequestLimit, RequestOverride, Whom,
 };
 
 /// The algorithm of the limits.
@@ -120,6 +120,11 @@ fn get<'n, 't>(node: &'n Node<'t>, key: &str) -> Option<&'n Node<'t>> {
 fn is_true(node: &Node<'_>) -> bool {
     let yes = ["true", "yes", "on", "y"];
     matches!(&node.value, Value::Text(text) if yes.iter().any(|it| text.eq_ignore_ascii_case(it)))
+}
+
+/// Whether one of these overrides is for the same requests.
+fn has(overrides: &[RequestOverride], entry: &RequestOverride) -> bool {
+    overrides.iter().any(|one| one.whom == entry.whom && one.fields == entry.fields)
 }
 
 fn is_text(node: &Node<'_>, expected: &str) -> bool {
@@ -306,10 +311,15 @@ impl Reader<'_, '_, '_> {
             };
             match (values, allowance) {
                 (Some(pattern), allowance) => match about(part, pattern, allowance) {
+                    Some(entry) if has(&limit.overrides, &entry) => {
+                        let message = "it occurs twice, and the first is taken";
+                        self.findings.warn(node.at, message, "remove one");
+                    }
                     Some(entry) => limit.overrides.push(entry),
                     None => {
-                        let message = "its value is no address, and it is left out";
-                        self.findings.warn(node.at, message, "give an address");
+                        let message = "its value is no source, and it is left out";
+                        let remedy = "give an IPv4 address, or a prefix: a source of IPv6 is a /64";
+                        self.findings.warn(node.at, message, remedy);
                     }
                 },
                 (None, Some(allowance)) => limit.layers.push(RequestLayer { allowance, key: None }),
@@ -317,6 +327,11 @@ impl Reader<'_, '_, '_> {
             }
         }
         if is_limiting {
+            // The first that fits applies.
+            limit.overrides.sort_by_key(|entry| match &entry.whom {
+                Some(OverrideWhom::Prefix(prefix)) => Reverse(prefix.prefix_len()),
+                Some(OverrideWhom::Tenant(_)) | None => Reverse(0),
+            });
             limit.layers.truncate(1);
             let only = match nodes {
                 [(Some(pattern), _)] => pattern.to_string(),

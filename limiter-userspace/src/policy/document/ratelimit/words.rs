@@ -11,7 +11,10 @@ use super::{
     },
     get,
 };
-use crate::policy::model::{Allowance, OverrideWhom, Pattern, RequestKeyPart, RequestOverride};
+use crate::policy::{
+    KeyPrefix,
+    model::{Allowance, OverrideWhom, Pattern, RequestKeyPart, RequestOverride},
+};
 
 /// The values that a node is about; `None`: all.
 pub(super) type Values = Option<Pattern>;
@@ -26,7 +29,7 @@ pub(super) fn values(node: &Node<'_>) -> Values {
     })
 }
 
-/// An override for these values; without an allowance, they are not limited. `None` for a source that is no address.
+/// An override for these values; without an allowance, they are not limited. `None` for what is no source, as an address within one.
 pub(super) fn about(
     part: &RequestKeyPart,
     pattern: &Pattern,
@@ -40,7 +43,10 @@ pub(super) fn about(
             layers,
         },
         _ => {
-            let whom = Some(OverrideWhom::Prefix(prefix(pattern)?));
+            let KeyPrefix { ipv4, ipv6 } = KeyPrefix::default();
+            let longest = |prefix: &IpNet| if prefix.addr().is_ipv4() { ipv4 } else { ipv6 };
+            let prefix = prefix(pattern).filter(|prefix| prefix.prefix_len() <= longest(prefix))?;
+            let whom = Some(OverrideWhom::Prefix(prefix));
             RequestOverride { whom, fields: BTreeMap::new(), layers }
         }
     })
