@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
-    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,7 +11,7 @@ use hyper::{
     HeaderMap, Request, Response, body::Incoming, server::conn::http2, service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{select, time::timeout};
+use tokio::time::timeout;
 use tonic::{
     Code, Status,
     body::Body,
@@ -22,7 +21,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     answer::Verdict,
-    http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random},
+    http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random, until},
     listener::Peer,
     ratelimit::{
         self,
@@ -51,7 +50,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Answers the calls of a connection.
 pub(super) async fn converse(connection: Accepted) {
     let service = Arc::clone(connection.service());
-    let (peer, mut end) = (connection.peer, connection.end.clone());
+    let (peer, end) = (connection.peer, connection.end.clone());
     let answer = service_fn(|request: Request<Incoming>| {
         let call = Call { service: Arc::clone(&service), peer };
         async { Ok::<_, Infallible>(call.answer(request).await) }
@@ -67,14 +66,7 @@ pub(super) async fn converse(connection: Accepted) {
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .serve_connection(TokioIo::new(stream), answer);
-    let mut connection = pin!(connection);
-    // Whoever asks learns by itself that the connection broke.
-    select! {
-        _ = &mut connection => return,
-        _ = end.wait_for(|end| *end) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _: hyper::Result<()> = connection.await;
+    until(connection, http2::Connection::graceful_shutdown, end).await;
 }
 
 /// A call of a method.

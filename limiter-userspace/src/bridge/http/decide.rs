@@ -81,13 +81,14 @@ impl Service {
     ) -> Result<InTurn<'_>, Fault> {
         self.check(peer)?;
         let Parameters { deny, cost, peek, limits } = Parameters::read(request.uri().query())?;
+        let policy = self.in_force.policy();
         if !limits.is_empty() {
-            check(&limits, &self.in_force.policy())?;
+            check(&limits, &policy)?;
         }
         let asked = Asked::read(request.headers(), limits)?;
         let connection = connection(request.headers(), peer);
-        self.decide_in_turn(Question { asked, connection, may_wait: true, cost, peek }, [204, deny])
-            .await
+        let question = Question { asked, connection, may_wait: true, cost, peek };
+        self.decide_in_turn(&policy, question, [204, deny]).await
     }
 
     async fn decide_ext_authz(
@@ -100,20 +101,21 @@ impl Service {
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
         let question = Question { asked, connection: None, may_wait: true, cost: 1, peek: false };
         // It takes 200 alone for one that passes.
-        self.decide_in_turn(question, [200, 429]).await
+        self.decide_in_turn(&self.in_force.policy(), question, [200, 429]).await
     }
 
-    /// Decides about a request, whose answer may be held back. The statuses are those of one that passes, and of one that a
-    /// limit refuses.
+    /// Decides about a request, whose answer may be held back, under the policy that was in force just now. The statuses are those
+    /// of one that passes, and of one that a limit refuses.
     async fn decide_in_turn(
         &self,
+        policy: &Arc<Policy>,
         mut question: Question<'_>,
         statuses: [u16; 2],
     ) -> Result<InTurn<'_>, Fault> {
-        let delays = self.in_force.policy().on_requests.iter().any(RequestLimit::delays);
+        let delays = policy.on_requests.iter().any(RequestLimit::delays);
         let held = delays.then(|| Held::take(&self.held)).flatten();
         question.asked = question.asked.waiting(held.is_some());
-        let (answer, policy, over) = match self.decide(&question).await? {
+        let (answer, policy, over) = match self.decide(policy, &question).await? {
             Decision::Answered(answer, policy, over) => (answer, policy, over),
             Decision::Refused(over) => {
                 return Ok((source::refused(&over, statuses[1], random()), None));
@@ -127,19 +129,20 @@ impl Service {
         Ok((reply, held.filter(|_| is_held).map(|held| (held, answer.hold))))
     }
 
-    /// Decides about a request. A peer that goes on over a limit is handed to the agent, which blocks it.
+    /// Decides about a request, which is checked under the policy that was in force just now. A peer that goes on over a limit is
+    /// handed to the agent, which blocks it.
     ///
     /// # Errors
     /// [`Fault`] for a request that the policy in force cannot be held to.
     pub(in crate::bridge) async fn decide(
         &self,
+        checked: &Arc<Policy>,
         question: &Question<'_>,
     ) -> Result<Decision, Fault> {
         let Question { asked, connection, may_wait, cost, peek } = question;
-        let policy = self.in_force.policy();
-        asked.check(&policy)?;
-        let over = match policy.limits.iter().any(is_of_requests) {
-            true => self.kernel.over(&policy, asked.source()).await,
+        asked.check(checked)?;
+        let over = match checked.limits.iter().any(is_of_requests) {
+            true => self.kernel.over(checked, asked.source()).await,
             false => None,
         };
         let over = match over {
@@ -147,9 +150,8 @@ impl Service {
             over => over.map(|(over, _)| over),
         };
         let now = query::now();
-        let checked = policy;
         let (answer, policy) = self.in_force.decide(&asked.request(), *cost, *peek, now);
-        if !Arc::ptr_eq(&checked, &policy) {
+        if !Arc::ptr_eq(checked, &policy) {
             // Another one was put in force meanwhile.
             asked.check(&policy)?;
         }

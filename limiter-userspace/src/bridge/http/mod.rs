@@ -27,7 +27,6 @@ mod source;
 use std::{
     convert::Infallible,
     hash::{BuildHasher as _, RandomState},
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -44,14 +43,13 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::select;
 
 pub(super) use self::{
     asked::Asked,
     counts::{Tallies, Timed},
     decide::{Decision, Question},
     fault::Fault,
-    serve::{Accepted, serve},
+    serve::{Accepted, serve, until},
 };
 use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
 use super::{
@@ -93,7 +91,7 @@ pub(super) struct Service {
 
 /// Answers the requests of a connection, one after the other.
 pub(super) async fn converse(connection: Accepted) {
-    let Accepted { stream, peer, mut end, place } = connection;
+    let Accepted { stream, peer, end, place } = connection;
     let service = &*place.service;
     let answer = service_fn(|request: Request<Incoming>| async move {
         Ok::<_, Infallible>(service.answer(request, peer).await)
@@ -105,14 +103,7 @@ pub(super) async fn converse(connection: Accepted) {
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADERS)
         .serve_connection(TokioIo::new(stream), answer);
-    let mut connection = pin!(connection);
-    // Whoever asks learns by itself that the connection broke.
-    select! {
-        _ = &mut connection => return,
-        _ = end.wait_for(|end| *end) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _: hyper::Result<()> = connection.await;
+    until(connection, http1::Connection::graceful_shutdown, end).await;
 }
 
 impl Service {

@@ -2,6 +2,7 @@
 
 use std::{
     future::ready,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -111,4 +112,21 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.connections().fetch_sub(1, Relaxed);
     }
+}
+
+/// Has a connection answer until it ends, or until `end` is true: `shut` begins its end then, and what was asked before is
+/// answered still.
+pub(in crate::bridge) async fn until<C: Future>(
+    connection: C,
+    shut: impl FnOnce(Pin<&mut C>),
+    mut end: watch::Receiver<bool>,
+) {
+    let mut connection = pin!(connection);
+    // Whoever asks learns by itself that the connection broke.
+    select! {
+        _ = &mut connection => return,
+        _ = end.wait_for(|end| *end) => {}
+    }
+    shut(connection.as_mut());
+    let _: C::Output = connection.await;
 }

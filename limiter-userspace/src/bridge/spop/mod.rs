@@ -183,7 +183,7 @@ async fn answer(
         return Ok(());
     };
     let decision = match asked.question(peer) {
-        Ok(question) => service.decide(&question).await,
+        Ok(question) => service.decide(&service.in_force.policy(), &question).await,
         Err(fault) => Err(fault),
     };
     let (status, texts) = match decision {
