@@ -49,7 +49,7 @@ pub(super) use self::{
     counts::{Tallies, Timed},
     decide::{Decision, Question},
     fault::Fault,
-    serve::{Accepted, serve, until},
+    serve::{Accepted, ended, serve, until},
 };
 use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
 use super::{

@@ -21,6 +21,9 @@ const CONNECTIONS: usize = 4_096;
 const OTHERS: usize = 64;
 /// How long is waited where no connection can be accepted, as there are no more descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long connections and requests are taken still once the end began. The runtime may not have seen yet what was sent
+/// before.
+const GRACE: Duration = Duration::from_millis(10);
 /// The answer to a connection that is turned away.
 const TURNED_AWAY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -50,15 +53,16 @@ impl Accepted {
 pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
     listener: Listener,
     service: Arc<Service>,
-    mut end: watch::Receiver<bool>,
+    end: watch::Receiver<bool>,
     converse: fn(Accepted) -> C,
 ) {
     // At the end, those that wait already are answered still.
+    let mut ended = pin!(ended(end.clone()));
     let mut left = None;
     loop {
         let accepted = select! {
             biased;
-            _ = end.wait_for(|end| *end), if left.is_none() => {
+            () = &mut ended, if left.is_none() => {
                 left = Some(CONNECTIONS);
                 continue;
             }
@@ -119,14 +123,22 @@ impl Drop for Place {
 pub(in crate::bridge) async fn until<C: Future>(
     connection: C,
     shut: impl FnOnce(Pin<&mut C>),
-    mut end: watch::Receiver<bool>,
+    end: watch::Receiver<bool>,
 ) {
     let mut connection = pin!(connection);
     // Whoever asks learns by itself that the connection broke.
     select! {
+        biased;
         _ = &mut connection => return,
-        _ = end.wait_for(|end| *end) => {}
+        () = ended(end) => {}
     }
     shut(connection.as_mut());
     let _: C::Output = connection.await;
+}
+
+/// Waits until `end` is true, and a little longer.
+pub(in crate::bridge) async fn ended(mut end: watch::Receiver<bool>) {
+    // Nobody is left to say so, which is an end too.
+    let _: Result<_, _> = end.wait_for(|end| *end).await;
+    sleep(GRACE).await;
 }

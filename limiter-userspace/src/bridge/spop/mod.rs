@@ -16,7 +16,9 @@ mod frame;
 mod value;
 
 use std::{
-    iter, slice,
+    iter,
+    pin::pin,
+    slice,
     time::{Duration, Instant},
 };
 
@@ -32,7 +34,7 @@ use self::{
 };
 use super::{
     fields::{degraded, exceeded, fields, problem, seconds_to_wait},
-    http::{Accepted, Decision, PATIENCE, Service, Timed, random},
+    http::{Accepted, Decision, PATIENCE, Service, Timed, ended, random},
     listener::Peer,
 };
 
@@ -67,7 +69,7 @@ impl Fault {
 
 /// Answers the questions of a connection, in their order.
 pub(super) async fn converse(mut connection: Accepted) {
-    let mut end = connection.end.clone();
+    let mut ended = pin!(ended(connection.end.clone()));
     let mut conversation = Conversation::default();
     let mut answers = Vec::new();
     let fault = loop {
@@ -89,8 +91,9 @@ pub(super) async fn converse(mut connection: Accepted) {
         let read = timeout(patience, connection.stream.read_buf(&mut conversation.received));
         let read = select! {
             biased;
+            // First, as one that never falls silent would have no end else.
+            () = &mut ended => break Fault::NORMAL,
             read = read => read,
-            _ = end.wait_for(|end| *end) => break Fault::NORMAL,
         };
         match read {
             Ok(Ok(1..)) => {}
