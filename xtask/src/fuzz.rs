@@ -40,19 +40,20 @@ struct Target {
     seeds: &'static str,
 }
 
-const TARGETS: [Target; 6] = [
+const TARGETS: [Target; 7] = [
     Target { name: "policy", seeds: "limiter-userspace/tests/fixtures/policy" },
     Target { name: "lists", seeds: "fuzz/seeds/lists" },
     Target { name: "captures", seeds: "fuzz/seeds/captures" },
     Target { name: "ratelimit", seeds: "fuzz/seeds/ratelimit" },
     Target { name: "parse", seeds: "fuzz/seeds/parse" },
     Target { name: "requests", seeds: "fuzz/seeds/requests" },
+    Target { name: "crowdsec", seeds: "fuzz/seeds/crowdsec" },
 ];
 
 /// The names of the targets.
 pub(crate) const NAMES: [&str; TARGETS.len()] = {
-    let [a, b, c, d, e, f] = &TARGETS;
-    [a.name, b.name, c.name, d.name, e.name, f.name]
+    let [a, b, c, d, e, f, g] = &TARGETS;
+    [a.name, b.name, c.name, d.name, e.name, f.name, g.name]
 };
 
 /// Installs what is needed, runs one target or all, and reports.

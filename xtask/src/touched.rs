@@ -7,12 +7,13 @@ use anyhow::{Context as _, Result};
 use crate::{child, workspace};
 
 /// The tests that a changed file needs: a prefix of its path, and a module of the target `integration`.
-const ASKED_FOR: [(&str, &str); 31] = [
+const ASKED_FOR: [(&str, &str); 33] = [
     ("docs/", "cli::documented"),
     ("docs/l7.md", "cli::bridge"),
     ("README.md", "cli::documented"),
     ("limiter-ebpf/", "netns::limits"),
     ("limiter-userspace/src/agent/", "cli::agent"),
+    ("limiter-userspace/src/agent/bouncer", "cli::crowdsec"),
     ("limiter-userspace/src/bridge/", "cli::bridge"),
     ("limiter-userspace/src/cli/", "cli::commands"),
     ("limiter-userspace/src/cli/", "cli::mistakes"),
@@ -21,6 +22,7 @@ const ASKED_FOR: [(&str, &str); 31] = [
     ("limiter-userspace/src/cli/list/", "cli::lists"),
     ("limiter-userspace/src/cli/monitor", "cli::monitor"),
     ("limiter-userspace/src/cli/policy/", "cli::policy"),
+    ("limiter-userspace/src/crowdsec/", "cli::crowdsec"),
     ("limiter-userspace/src/datapath/", "cli::attach"),
     ("limiter-userspace/src/datapath/", "cli::locks"),
     ("limiter-userspace/src/datapath/", "cli::names"),

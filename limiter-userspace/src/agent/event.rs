@@ -126,6 +126,21 @@ pub enum Event {
         /// The user of the process.
         user: u32,
     },
+    /// Decisions of CrowdSec were put in force; or it answers for the first time, or again.
+    Decisions {
+        /// How many bans are in force.
+        total: usize,
+        /// How many of them are new.
+        added: usize,
+        /// How many ended.
+        ended: usize,
+        /// How many are left out, since `allow` has their sources.
+        allowed: usize,
+        /// How many are left out, since they would cut this host off.
+        harmful: usize,
+        /// One of those, and why.
+        harm: Option<String>,
+    },
     /// A source is within its limits again.
     Released {
         /// The source.
@@ -203,6 +218,7 @@ impl Event {
             Self::Blocked(..) => "blocked",
             Self::Pushed { .. } => "pushed",
             Self::Lifted { .. } => "lifted",
+            Self::Decisions { .. } => "decisions",
             Self::Released { .. } => "released",
             Self::LeftOut { .. } => "left_out",
             Self::Stopped => "stopped",
@@ -213,7 +229,10 @@ impl Event {
     pub(super) const fn priority(&self) -> u8 {
         match self {
             Self::Rejected(_) | Self::Refused { .. } | Self::Failed(_) => 3,
-            Self::Warned(_) | Self::LeftOut { .. } | Self::Loaded { .. } => 4,
+            Self::Warned(_)
+            | Self::LeftOut { .. }
+            | Self::Loaded { .. }
+            | Self::Decisions { harm: Some(_), .. } => 4,
             Self::Blocked(..)
             | Self::Pushed { .. }
             | Self::Lifted { .. }
@@ -318,6 +337,27 @@ impl fmt::Display for Event {
             Self::Lifted { source, user } => {
                 write!(f, "{source}: the pushed block is ended by user {user}")
             }
+            Self::Decisions { total, added, ended, allowed, harmful, harm } => {
+                let number = |of: &usize| grouped(*of as u64);
+                write!(
+                    f,
+                    "CrowdSec: {} in force, {} new, {} ended",
+                    bans(*total as u64),
+                    number(added),
+                    number(ended)
+                )?;
+                if *allowed > 0 {
+                    write!(f, "; {} left out that allow has", number(allowed))?;
+                }
+                match harm {
+                    Some(harm) => write!(
+                        f,
+                        "; {} left out that would cut this host off: {harm}",
+                        number(harmful)
+                    ),
+                    None => Ok(()),
+                }
+            }
             Self::Answering { address } => {
                 write!(f, "answering on {address}, {}", address.protection())
             }
@@ -334,6 +374,14 @@ impl fmt::Display for Event {
             }
             Self::Stopped => write!(f, "stopped; what is attached stays attached"),
         }
+    }
+}
+
+/// A number of bans, in words.
+pub(super) fn bans(count: u64) -> String {
+    match count {
+        1 => "1 ban".to_owned(),
+        more => format!("{} bans", grouped(more)),
     }
 }
 
@@ -417,6 +465,14 @@ impl Serialize for Dated {
             Event::Lifted { source, user } => {
                 map.serialize_entry("source", source)?;
                 map.serialize_entry("user", user)?;
+            }
+            Event::Decisions { total, added, ended, allowed, harmful, harm } => {
+                map.serialize_entry("total", total)?;
+                map.serialize_entry("added", added)?;
+                map.serialize_entry("ended", ended)?;
+                map.serialize_entry("allowed", allowed)?;
+                map.serialize_entry("harmful", harmful)?;
+                map.serialize_entry("harm", harm)?;
             }
             Event::Answering { address } => {
                 map.serialize_entry("address", &address.to_string())?;

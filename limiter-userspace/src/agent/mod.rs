@@ -5,6 +5,7 @@
 
 pub mod address;
 mod backoff;
+mod bouncer;
 pub mod control;
 mod counts;
 pub(crate) mod document;
@@ -25,13 +26,14 @@ use sd_notify::{NotifyState, notify};
 use tokio::{
     runtime, select,
     signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, mpsc},
     task::spawn_blocking,
     time::{Interval, MissedTickBehavior, interval},
 };
 
 use self::{
     address::Address,
+    bouncer::Bouncer,
     control::Control,
     counts::Counts,
     event::{Dated, Event},
@@ -40,6 +42,7 @@ use self::{
 };
 use crate::{
     agent::{reconcile::Reconciler, writer::EventWriter},
+    crowdsec::lapi,
     datapath::{bpffs::Pins, linkwatch::LinkWatch},
     error::{Error, Result},
 };
@@ -63,6 +66,8 @@ pub struct Options {
     pub events: Option<Rate>,
     /// Where other processes push blocks and ask about sources.
     pub control: Option<control::Options>,
+    /// How CrowdSec is asked for decisions that are to be in force.
+    pub crowdsec: Option<lapi::Options>,
 }
 
 /// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
@@ -96,7 +101,12 @@ pub fn run(
         follows: options.policy.is_some(),
         last: Arc::default(),
         control: control.clone(),
+        bouncer: options.crowdsec.as_ref().map(|_| Arc::default()),
     };
+    // One result waits, so that LAPI is not asked again before what it said is in force.
+    let (results, pulled) = mpsc::channel(1);
+    let mut bouncer =
+        scrape.bouncer.clone().map(|counts| Bouncer::new(pins.clone(), pulled, counts));
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
     let mut reconciler = Reconciler::new(pins, options.interfaces, options.policy);
@@ -109,6 +119,9 @@ pub fn run(
             let address = bound.address().clone();
             control::serve(bound, control)?;
             writer.emit(Event::Answering { address });
+        }
+        if let Some(options) = options.crowdsec {
+            tokio::spawn(lapi::follow(options, results, waker.notifier()));
         }
         first.into_iter().for_each(|event| writer.emit(event));
         let (mut unserved, mut reload) = (options.listen, false);
@@ -129,13 +142,17 @@ pub fn run(
             let work = spawn_blocking(move || {
                 let (heard, result) = sources.look(lost);
                 errors.extend(result.err());
+                let (decided, failed) =
+                    bouncer.as_mut().map(|bouncer| bouncer.look(unix())).unwrap_or_default();
+                errors.extend(failed);
                 let mut events = reconciler.reconcile(unix(), reload, errors);
+                events.extend(decided);
                 events.extend(heard);
-                (reconciler, sources, events)
+                (reconciler, sources, bouncer, events)
             });
             let mut events;
             pushed.into_iter().for_each(|event| writer.emit(event));
-            (reconciler, sources, events) = select! {
+            (reconciler, sources, bouncer, events) = select! {
                 biased;
                 () = waker.ended() => break,
                 done = work => done.map_err(|error| failed(error.into()))?,
@@ -163,7 +180,10 @@ pub fn run(
                 return Err(error);
             }
             // It does, whatever there was to do: what failed is tried again.
-            let status = reconciler.status();
+            let mut status = reconciler.status();
+            if let Some(bouncer) = &bouncer {
+                status = format!("{status}; {}", bouncer.status());
+            }
             manager(&[NotifyState::Ready, NotifyState::Status(&status), NotifyState::Watchdog]);
             match waker.next().await {
                 Wake::Look => reload = false,
@@ -194,7 +214,7 @@ pub(crate) fn manager(state: &[NotifyState<'_>]) {
 
 /// Why it goes on.
 enum Wake {
-    /// It is time, or an interface changed.
+    /// It is time, an interface changed, or CrowdSec answered.
     Look,
     /// The document is to be read anew.
     Reload,
@@ -205,7 +225,7 @@ enum Wake {
 /// The clock, the signals and the interfaces.
 struct Waker {
     ticks: Interval,
-    /// Told of by a thread that waits for nothing else, and ends with the process.
+    /// Told of by a thread that waits for interfaces and nothing else, and ends with the process; and by the task that asks CrowdSec.
     links: Arc<Notify>,
     reload: Signal,
     end: [Signal; 2],
@@ -228,6 +248,11 @@ impl Waker {
             reload: signal(SignalKind::hangup())?,
             end: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
         })
+    }
+
+    /// What has it look at once.
+    fn notifier(&self) -> Arc<Notify> {
+        Arc::clone(&self.links)
     }
 
     /// Waits until it is to end.

@@ -31,6 +31,7 @@ use tokio::{
 
 use super::{
     address::{Address, remove_dead},
+    bouncer::BouncerCounts,
     control::Control,
     counts::Counts,
     wanted::Wanted,
@@ -67,6 +68,8 @@ pub(super) struct Scrape {
     pub(super) last: Arc<Mutex<Option<(Instant, Bytes)>>>,
     /// What other processes are answered by, if they may ask.
     pub(super) control: Option<Arc<Control>>,
+    /// What became of decisions of CrowdSec, if they are followed.
+    pub(super) bouncer: Option<Arc<BouncerCounts>>,
 }
 
 /// A socket that was bound.
@@ -283,6 +286,7 @@ impl Scrape {
         let mut metrics = metrics::read(&self.pins, (self.unix)())?;
         metrics.metrics.extend(self.counts.families());
         metrics.metrics.extend(self.control.iter().flat_map(|control| control.families()));
+        metrics.metrics.extend(self.bouncer.iter().flat_map(|bouncer| bouncer.families()));
         metrics.metrics.extend(self.wanted()?);
         Ok(metrics)
     }
@@ -339,6 +343,7 @@ mod tests {
             follows: true,
             last: Arc::default(),
             control: None,
+            bouncer: None,
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
         thread::spawn(move || {

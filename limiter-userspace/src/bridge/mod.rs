@@ -6,7 +6,7 @@
 
 pub mod answer;
 #[cfg(not(fuzzing))]
-mod client;
+pub(crate) mod client;
 pub mod decide;
 #[cfg(not(fuzzing))]
 pub mod event;

@@ -1,21 +1,26 @@
 //! `limiter agent`.
 
-use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf};
+use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf, time::Duration};
 
 use clap::{
     Args,
     builder::{PathBufValueParser, TypedValueParser as _},
 };
 use limiter_common::algorithm::rate::Rate;
+use thiserror::Error;
 
 use super::unix;
 use crate::{
     agent::{self, Options, address::Address, control, journal::Journal},
     bridge::{listener::Bound, users},
+    crowdsec::lapi,
     datapath::{bpffs::Pins, loader::Loader, privilege},
-    error::{Error, Result},
+    error::{Error, Failure, Result},
     output::stream::Output,
-    policy::{interfaces::check, units::parse_rate},
+    policy::{
+        interfaces::check,
+        units::{parse_rate, parse_time},
+    },
 };
 
 const HELP: &str = "\
@@ -69,6 +74,15 @@ pub(super) struct Agent {
     /// Long-run rate of blocks that are pushed by the control socket, or none for any number
     #[arg(long, value_name = "RATE", default_value = PUSHES, value_parser = pushes)]
     push_rate: Events,
+    /// Ban whom CrowdSec decides to, as a bouncer of its local API at this URL, e.g. http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", env = "LIMITER_CROWDSEC_URL", value_parser = crowdsec)]
+    crowdsec: Option<LapiUrl>,
+    /// File with the key that `cscli bouncers add` printed; for nobody but its owner and group
+    #[arg(long, value_name = "FILE", env = "LIMITER_CROWDSEC_KEY_FILE")]
+    crowdsec_key_file: Option<PathBuf>,
+    /// Time between two questions to CrowdSec, from 1s to 1h
+    #[arg(long, value_name = "TIME", default_value = "10s", env = "LIMITER_CROWDSEC_INTERVAL", value_parser = interval)]
+    crowdsec_interval: Duration,
 }
 
 /// The path of a document, which is followed as it changes.
@@ -113,6 +127,41 @@ fn control(text: &str) -> Result<Listen, String> {
     }
 }
 
+/// What `--crowdsec` says: nothing, if the variable is empty.
+type LapiUrl = Option<lapi::Url>;
+
+fn crowdsec(text: &str) -> Result<LapiUrl, String> {
+    (!text.is_empty()).then(|| text.parse()).transpose()
+}
+
+/// CrowdSec takes no question without a key.
+#[derive(Debug, Error)]
+#[error("`--crowdsec` is given without `--crowdsec-key-file`")]
+struct NoKeyFile;
+
+impl Failure for NoKeyFile {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some("give a file with the key that `cscli bouncers add NAME -o raw` prints".to_owned())
+    }
+}
+
+/// The time between two questions; an empty variable stands for the usual one.
+fn interval(text: &str) -> Result<Duration, String> {
+    if text.is_empty() {
+        return Ok(lapi::INTERVAL);
+    }
+    let time = parse_time(text).map_err(|error| error.to_string())?;
+    let [shortest, longest] = lapi::INTERVALS;
+    match (shortest..=longest).contains(&time) {
+        true => Ok(time),
+        false => Err("give a time from 1s to 1h".to_owned()),
+    }
+}
+
 /// What `--events` says.
 type Events = Option<Rate>;
 
@@ -129,8 +178,17 @@ impl Agent {
     pub(super) fn run(self, pins: Pins, output: &mut Output) -> Result<()> {
         privilege::check()?;
         privilege::check_sysfs()?;
-        let Self { mut interfaces, policy, listen, events, control, group, trusted, push_rate } =
-            self;
+        let Self {
+            mut interfaces, policy, listen, events, control, group, trusted, push_rate, ..
+        } = self;
+        let key_file = self.crowdsec_key_file.filter(|file| !file.as_os_str().is_empty());
+        let crowdsec = match (self.crowdsec.flatten(), key_file) {
+            (Some(url), Some(key_file)) => {
+                Some(lapi::Options { url, key_file, interval: self.crowdsec_interval })
+            }
+            (Some(_), None) => return Err(NoKeyFile.into()),
+            (None, _) => None,
+        };
         let group = group.filter(|name| !name.is_empty());
         let group = group.as_deref().map(users::group).transpose()?;
         // While it may give the socket to any group.
@@ -143,7 +201,7 @@ impl Agent {
         let policy = policy.filter(|file| !file.as_os_str().is_empty());
         let listen = listen.into_iter().flatten().collect();
         let control = bound.map(|bound| control::Options { bound, trusted, rate: push_rate });
-        let options = Options { interfaces, policy, listen, events, control };
+        let options = Options { interfaces, policy, listen, events, control, crowdsec };
         // Whoever waits for standard output to be read has its lock, which the end of the command takes.
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         let stdout = stdout.map_err(|error| Error::system("use standard output", error))?;

@@ -172,6 +172,47 @@ pub fn harm_of_set(
     Known::new(known, true).judge((Some(before), Some(after)), &[], host)
 }
 
+/// Parts prefixes that are to be new on a list, which has `known`, into those without harm and those with it. Each of the
+/// latter has its harm, which is never [`Harm::Loss`].
+pub fn without_harm(
+    known: impl Iterator<Item = IpNet>,
+    mut prefixes: Vec<IpNet>,
+    host: &Host,
+) -> (Vec<IpNet>, Vec<(IpNet, Harm)>) {
+    let known = Known::new(known, true);
+    let mut harmful = Vec::new();
+    while let Some(harm) = known.judge((None, Some(&prefixes)), &[], host) {
+        let is_of = |it: &IpNet, family| Family::of(it).name() == family;
+        // The widest ones first.
+        let length = match harm {
+            Harm::Share(family) => {
+                prefixes.iter().filter(|it| is_of(it, family)).map(IpNet::prefix_len).min()
+            }
+            _ => None,
+        };
+        let does = |it: &IpNet| match harm {
+            Harm::Everything(all) => *it == all,
+            Harm::Address(address) | Harm::Gateway(address) => it.contains(&address),
+            // Several may make it up together.
+            Harm::Network(network) => it.contains(&network) || network.contains(it),
+            Harm::Share(family) => is_of(it, family) && Some(it.prefix_len()) == length,
+            Harm::Loss { .. } => false,
+        };
+        let before = prefixes.len();
+        prefixes.retain(|it| {
+            let is_harmful = does(it);
+            if is_harmful {
+                harmful.push((*it, harm));
+            }
+            !is_harmful
+        });
+        if prefixes.len() == before {
+            break;
+        }
+    }
+    (prefixes, harmful)
+}
+
 /// What a list, or all tenants, cover without the change.
 struct Known {
     prefixes: Vec<IpNet>,
@@ -248,6 +289,13 @@ enum Family {
 }
 
 impl Family {
+    const fn of(prefix: &IpNet) -> Self {
+        match prefix {
+            IpNet::V4(_) => Self::V4,
+            IpNet::V6(_) => Self::V6,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",

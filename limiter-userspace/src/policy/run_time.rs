@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
-pub use self::many::Added;
+pub use self::{allowed::Allowed, many::Added};
 use super::{
     error::PolicyError,
     lists::List,
@@ -581,6 +581,7 @@ impl std::fmt::Display for Stated<'_> {
     }
 }
 
+mod allowed;
 mod many;
 mod stored;
 

@@ -1,4 +1,6 @@
-//! Debian's CrowdSec: its API and `crowdsec-custom-bouncer`, which calls the shipped program.
+//! Debian's CrowdSec: its API, which the agent asks, and `crowdsec-custom-bouncer`, which calls the shipped program.
+
+mod bouncer;
 
 use std::{
     env,
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/crowdsec.sh");
 
-/// An API of CrowdSec and a bouncer, on the router; both are killed when this is dropped.
+/// An API of CrowdSec, and what asks it, on the router; all are killed when this is dropped.
 struct CrowdSec<'b> {
     bench: &'b Bench,
     folder: PathBuf,
@@ -28,9 +30,10 @@ struct CrowdSec<'b> {
 }
 
 impl<'b> CrowdSec<'b> {
+    /// Starts the API, with a machine and no bouncer.
     fn start(bench: &'b Bench, folder: &Path) -> Self {
         let folder = folder.join("crowdsec");
-        for name in ["data", "hub", "plugins", "bin"] {
+        for name in ["data", "hub", "plugins"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
@@ -53,38 +56,56 @@ impl<'b> CrowdSec<'b> {
                  prometheus: {{enabled: false}}\n"
             ),
         );
-        let program = folder.join("bin/limiter-crowdsec");
-        fs::copy(PROGRAM, &program).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-
         bench.hosts.router.ip("link set lo up").unwrap();
         let mut crowdsec = Self { bench, folder, processes: Vec::new() };
         let credentials = crowdsec.folder.join("credentials.yaml").display().to_string();
         crowdsec.cscli(&["machines", "add", "--auto", "--force", "--file", &credentials]);
-        let key = crowdsec.cscli(&["bouncers", "add", "limiter"]);
+        crowdsec.serve();
+        crowdsec
+    }
+
+    /// Starts the API again.
+    fn serve(&mut self) {
+        self.spawn("crowdsec", "config.yaml", &["-no-cs"]);
+        // A bouncer ends if nobody listens yet.
+        let start = Instant::now();
+        while !fs::read_to_string(self.log("crowdsec")).unwrap().contains("Local API listening") {
+            assert!(start.elapsed() < PATIENCE, "{}", self.told());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Kills the API, and whoever was started after it.
+    fn stop(&mut self) {
+        self.processes.iter_mut().for_each(process::kill);
+        self.processes.clear();
+    }
+
+    /// A key for another bouncer.
+    fn key(&self, name: &str) -> String {
+        self.cscli(&["bouncers", "add", name]).trim().to_owned()
+    }
+
+    /// Starts `crowdsec-custom-bouncer`.
+    fn start_custom_bouncer(&mut self) {
+        fs::create_dir(self.folder.join("bin")).unwrap();
+        let program = self.folder.join("bin/limiter-crowdsec");
+        fs::copy(PROGRAM, &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(
-            crowdsec.folder.join("bouncer.yaml"),
+            self.folder.join("bouncer.yaml"),
             format!(
                 "bin_path: {program}\npiddir: {at}/\nupdate_frequency: 1s\n\
                  cache_retention_duration: 1s\ndaemonize: false\nlog_mode: stdout\n\
                  log_level: info\napi_url: http://127.0.0.1:8080/\napi_key: {key}\n\
                  prometheus: {{enabled: false}}\n",
                 program = program.display(),
-                at = crowdsec.folder.display(),
-                key = key.trim()
+                at = self.folder.display(),
+                key = self.key("custom")
             ),
         )
         .unwrap();
-        crowdsec.spawn("crowdsec", "config.yaml", &["-no-cs"]);
-        // The bouncer ends if nobody listens yet.
-        let start = Instant::now();
-        while !fs::read_to_string(crowdsec.log("crowdsec")).unwrap().contains("Local API listening")
-        {
-            assert!(start.elapsed() < PATIENCE, "{}", crowdsec.told());
-            thread::sleep(Duration::from_millis(100));
-        }
-        crowdsec.spawn("crowdsec-custom-bouncer", "bouncer.yaml", &[]);
-        crowdsec
+        self.spawn("crowdsec-custom-bouncer", "bouncer.yaml", &[]);
     }
 
     /// A program with its configuration.
@@ -156,7 +177,8 @@ fn decisions_about_addresses_and_ranges_are_bans_until_they_are_deleted() {
     let bench = Bench::new();
     bench.done("attach eth0 --sources 1024");
     let document = Document::new("");
-    let crowdsec = CrowdSec::start(&bench, document.path().parent().unwrap());
+    let mut crowdsec = CrowdSec::start(&bench, document.path().parent().unwrap());
+    crowdsec.start_custom_bouncer();
     crowdsec.cscli(&["decisions", "add", "--ip", "192.0.2.5", "--duration", "1h"]);
     // Two letters that are hexadecimal digits.
     crowdsec.cscli(&["decisions", "add", "--scope", "Country", "--value", "DE"]);

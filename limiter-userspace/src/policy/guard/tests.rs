@@ -149,3 +149,32 @@ fn before_the_first_policy_only_what_cuts_off_is_refused() {
         );
     }
 }
+
+#[test]
+fn what_does_harm_is_parted_from_the_rest() {
+    let net = |text: &str| text.parse::<IpNet>().unwrap();
+    let part = |known: &[&str], prefixes: &[&str]| {
+        let known = known.iter().map(|it| net(it));
+        let prefixes = prefixes.iter().map(|it| net(it)).collect();
+        let (kept, harmful) = without_harm(known, prefixes, &host());
+        let text = |of: IpNet| of.to_string();
+        let kept: Vec<_> = kept.into_iter().map(text).collect();
+        let harmful: Vec<_> = harmful.into_iter().map(|(it, _)| text(it)).collect();
+        (kept.join(" "), harmful.join(" "))
+    };
+    let of = |kept: &str, harmful: &str| (kept.to_owned(), harmful.to_owned());
+    let all =
+        ["0.0.0.0/0", "203.0.113.9/32", "::/0", "198.51.100.7/32", "198.51.100.0/30", "10.0.0.0/8"];
+    assert_eq!(
+        part(&[], &all),
+        of("203.0.113.9/32", "0.0.0.0/0 ::/0 198.51.100.7/32 198.51.100.0/30 10.0.0.0/8")
+    );
+    // What is listed otherwise is nothing new.
+    assert_eq!(part(&["198.51.100.7/32"], &["198.51.100.7/32"]), of("198.51.100.7/32", ""));
+    // Two halves make up a network.
+    let halves = ["10.9.0.0/17", "10.9.128.0/17", "10.8.0.0/16"];
+    assert_eq!(part(&[], &halves), of("10.8.0.0/16", "10.9.0.0/17 10.9.128.0/17"));
+    let wide = ["16.0.0.0/4", "32.0.0.0/4", "203.0.113.0/24", "2001:db8:2::/48"];
+    assert_eq!(part(&[], &wide), of("203.0.113.0/24 2001:db8:2::/48", "16.0.0.0/4 32.0.0.0/4"));
+    assert_eq!(part(&[], &[]), of("", ""));
+}

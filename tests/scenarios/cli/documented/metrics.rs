@@ -55,7 +55,8 @@ fn the_page_has_every_metric_with_its_labels() {
     );
     let socket = document.path().with_file_name("agent.sock");
     let arguments = format!(
-        "-i eth0 --policy FILE --listen 127.0.0.1:9180 --control unix:{}",
+        "-i eth0 --policy FILE --listen 127.0.0.1:9180 --control unix:{} \
+         --crowdsec http://127.0.0.1:1 --crowdsec-key-file /nonexistent",
         socket.display()
     );
     let agent = Agent::start(&bench, &document, &arguments);
