@@ -40,7 +40,7 @@ struct Target {
     seeds: &'static str,
 }
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     Target { name: "policy", seeds: "limiter-userspace/tests/fixtures/policy" },
     Target { name: "lists", seeds: "fuzz/seeds/lists" },
     Target { name: "captures", seeds: "fuzz/seeds/captures" },
@@ -48,12 +48,13 @@ const TARGETS: [Target; 7] = [
     Target { name: "parse", seeds: "fuzz/seeds/parse" },
     Target { name: "requests", seeds: "fuzz/seeds/requests" },
     Target { name: "crowdsec", seeds: "fuzz/seeds/crowdsec" },
+    Target { name: "descriptors", seeds: "fuzz/seeds/descriptors" },
 ];
 
 /// The names of the targets.
 pub(crate) const NAMES: [&str; TARGETS.len()] = {
-    let [a, b, c, d, e, f, g] = &TARGETS;
-    [a.name, b.name, c.name, d.name, e.name, f.name, g.name]
+    let [a, b, c, d, e, f, g, h] = &TARGETS;
+    [a.name, b.name, c.name, d.name, e.name, f.name, g.name, h.name]
 };
 
 /// Installs what is needed, runs one target or all, and reports.

@@ -139,6 +139,7 @@ pub fn run(
             let lost = writer.left_out() + unpushed;
             let mut errors: Vec<Error> = mem::take(&mut unbound);
             errors.extend(counts.unserved());
+            let pusher = control.clone();
             let work = spawn_blocking(move || {
                 let (heard, result) = sources.look(lost);
                 errors.extend(result.err());
@@ -148,6 +149,9 @@ pub fn run(
                 let mut events = reconciler.reconcile(unix(), reload, errors);
                 events.extend(decided);
                 events.extend(heard);
+                if let Some(pusher) = pusher {
+                    pusher.prepare();
+                }
                 (reconciler, sources, bouncer, events)
             });
             let mut events;

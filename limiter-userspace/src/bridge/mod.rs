@@ -38,6 +38,8 @@ pub mod proxy;
 mod push;
 #[cfg(not(fuzzing))]
 mod ratelimit;
+#[cfg(fuzzing)]
+pub mod ratelimit;
 pub mod request;
 mod rules;
 #[cfg(not(fuzzing))]

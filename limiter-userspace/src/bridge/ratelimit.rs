@@ -9,12 +9,16 @@
 //! | `method`, `host`, `path` | those properties |
 //! | another | the attribute of this name, or that of a header of this name |
 
+#[cfg(fuzzing)]
+mod fuzzed;
 pub(super) mod messages;
 
 use std::{borrow::Cow, net::IpAddr};
 
 use thiserror::Error;
 
+#[cfg(fuzzing)]
+pub use self::fuzzed::read;
 use self::messages::{
     Code, Descriptor, Duration, HeaderValue, RateLimit, RateLimitRequest, RateLimitResponse,
     Status, Unit,

@@ -132,6 +132,11 @@ impl Table {
     #[inline]
     pub(super) fn find(&self, area: Area, key: Key) -> Option<Entry> {
         let set = self.layout.set(area, key);
+        // Most keys are there. The tags would be a second cache miss, which the first one has to wait for.
+        let home = self.layout.entry(set, key.home());
+        if self.key(home) == key {
+            return Some(home);
+        }
         let mut ways = same(&self.tags[set], key.tag());
         while ways != 0 {
             let entry = self.layout.entry(set, ways.trailing_zeros() as usize);
@@ -161,7 +166,8 @@ impl Table {
             tag != 0 && tag >> 16 == u32::from(key.class())
         };
         let is_full = (0..WAYS).filter(is_own).count() >= share;
-        let ways = || (0..WAYS).filter(|way| !is_full || is_own(way));
+        let ways = || (0..WAYS).map(|way| (key.home() + way) % WAYS);
+        let ways = || ways().filter(|way| !is_full || is_own(way));
         let entry = |way| self.layout.entry(set, way);
         let free = ways().find(|way| tags[*way].get() == 0 && !taken(entry(*way)));
         let is_idle = |entry: &Entry| {
@@ -283,6 +289,7 @@ impl Table {
         }
     }
 
+    #[inline]
     fn key(&self, entry: Entry) -> Key {
         Key::read([Field::FIRST, Field::SECOND].map(|field| self.load(entry, field)))
     }

@@ -6,7 +6,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::PathBuf,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use limiter_tests::{
@@ -417,53 +417,16 @@ fn commands_push_blocks_and_end_them() {
     assert_eq!(dropped(), 30);
 }
 
-/// One more ban beside 100,000, and pushes by the socket: figures to look at, with `--ignored`.
 #[test]
-#[ignore = "it measures"]
-fn how_fast_blocks_are_pushed() {
-    let setup = Setup::new(
-        "limits: [{name: it, key: source, rate: 1000/s, burst: 1000}]",
-        "--push-rate none",
-    );
-    setup.bench.done("detach --all");
-    setup.bench.done("attach eth0 --sources 1048576 --buckets 1048576");
-    let list: String = (0..100_000_u32)
-        .map(|number| format!("10.{}.{}.{}\n", number >> 16, number >> 8 & 255, number & 255))
-        .collect();
-    setup.bench.run("deny add -").input(list.as_bytes()).unwrap().done().unwrap();
-    setup.bench.done("penalty add 198.51.100.1 --for 1h --push");
-    for arguments in
-        ["penalty add 198.51.100.2 --for 1h --push", "penalty add 198.51.100.3 --for 1h"]
-    {
-        let begin = Instant::now();
-        setup.bench.done(arguments);
-        println!("limiter {arguments}: {:?} beside 100,000 bans", begin.elapsed());
-    }
-    // The first push loads the program.
-    assert_eq!(setup.push_as(0, "198.51.100.4", None), "blocked");
-    let connect = || UnixStream::connect(setup.socket()).unwrap();
-    for size in [1, 1_000] {
-        let begin = Instant::now();
-        let rounds = if size == 1 { 250 } else { 20 };
-        for round in 0..rounds {
-            let many: Vec<Value> = (0..size)
-                .map(|last| json!({ "subject": format!("172.{round}.{}.{}", last >> 8, last & 255), "for": 60 }))
-                .collect();
-            let reply =
-                exchange(&mut connect(), request("POST /v1/penalties", &json!(many).to_string()))
-                    .unwrap();
-            assert_eq!(reply.status, 200, "{reply:?}");
-            assert_eq!(reply.body.matches("blocked").count(), size, "{}", &reply.body[..200]);
-        }
-        println!(
-            "{:.0} pushes/s, {size} a request",
-            f64::from(rounds) * size as f64 / begin.elapsed().as_secs_f64()
-        );
-    }
-    let begin = Instant::now();
-    for _ in 0..1_000 {
-        let reply = exchange(&mut connect(), request("GET /v1/source/172.0.0.0", "")).unwrap();
-        assert_eq!(reply.status, 200);
-    }
-    println!("{:?} a source that is asked about", begin.elapsed() / 1_000);
+fn the_first_push_puts_no_other_policy_in_force() {
+    let setup = Setup::new(POLICY, "");
+    let agent = setup.agent.as_ref().unwrap();
+    while agent.next()["event"] != "applied" {}
+    let epoch = || {
+        let text = setup.bench.done("metrics").stdout;
+        text.lines().find(|line| line.starts_with("limiter_policy_epoch")).unwrap().to_owned()
+    };
+    let before = epoch();
+    assert_eq!(setup.push_as(0, "192.0.2.1", None), "blocked");
+    assert_eq!(epoch(), before);
 }

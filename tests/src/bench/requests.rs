@@ -1,10 +1,12 @@
 //! What the bridge costs: decisions of its core alone, answers to proxies on one CPU, and what nginx waits for it.
 
 mod decisions;
+mod flood;
 mod grpc;
 mod http;
 mod load;
 mod nginx;
+mod pushes;
 mod server;
 mod spop;
 
@@ -20,10 +22,12 @@ use tokio::{net::UnixStream, runtime::Builder};
 
 use self::{
     decisions::Decisions,
+    flood::Flood,
     grpc::Call,
     load::{Ask, Connection, drive},
     nginx::Waits,
-    server::{Folder, GRPC, HTTP, SPOP, Server, bridge},
+    pushes::Pushes,
+    server::{Folder, GRPC, HTTP, POLICY, SPOP, Server, bridge},
 };
 use super::{
     sample::median,
@@ -37,6 +41,8 @@ pub(crate) struct Requests {
     decisions: Decisions,
     rates: Vec<Rate>,
     waits: Waits,
+    flood: Flood,
+    pushes: Pushes,
 }
 
 /// A load, and what the bridge made of it.
@@ -70,14 +76,17 @@ pub(crate) fn measure(
     quick: bool,
 ) -> Result<Requests> {
     let [other, _] = cpus.context("there is one CPU, and this takes two")?;
-    let (samples, length) = if quick { (3, 900) } else { (10, 3_600) };
+    let (samples, length, users) =
+        if quick { (3, 900, 1_000_000) } else { (10, 3_600, 10_000_000) };
     let length = Duration::from_millis(length);
     eprintln!("measuring decisions ...");
     let decisions = decisions::measure(samples)?;
-    let (network, folder) = (Namespace::new()?, Folder::new()?);
+    let (network, folder) = (Namespace::new()?, Folder::new("known", POLICY)?);
     // The servers stay on the CPU of this thread.
     let server = bridge(sandbox, &network, &folder)?;
     let nginx = nginx::start(sandbox, &network, &folder)?;
+    let flooded = flood::start(sandbox, &network)?;
+    let agent = pushes::start(sandbox)?;
     pin_to_cpu(other).with_context(|| format!("cannot move to CPU {other}"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     eprintln!("measuring answers ...");
@@ -85,7 +94,11 @@ pub(crate) fn measure(
     eprintln!("measuring nginx ...");
     let waits = runtime.block_on(nginx::measure(&network, length))?;
     drop(nginx);
-    Ok(Requests { decisions, rates, waits })
+    eprintln!("measuring made-up users ...");
+    let flood = runtime.block_on(flood::measure(&flooded, users, length))?;
+    eprintln!("measuring pushes ...");
+    let pushes = agent.measure(if quick { 5 } else { 15 })?;
+    Ok(Requests { decisions, rates, waits, flood, pushes })
 }
 
 async fn rates(server: &Server, folder: &Folder, length: Duration) -> Result<Vec<Rate>> {
@@ -171,6 +184,8 @@ impl Requests {
             decisions + "\n" + &memory,
             self.rate_table() + "\n" + RATE_NOTES,
             self.waits.text(),
+            self.flood.text(),
+            self.pushes.text(),
             text::targets(&self.targets()),
         ]
         .join("\n\n")
@@ -210,7 +225,8 @@ impl Requests {
         let rate = |name| of(name, false).map_or(f64::NAN, Rate::of_cpu);
         let half = of(AUTH, true).map_or(f64::NAN, |at| at.latency[1] / 1e3);
         let decisions = self.decisions.costs.first().map_or(f64::NAN, |(_, it)| 1e3 / it.median);
-        let growth = self.decisions.growth as f64 / f64::from(1 << 20);
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let (growth, flooded) = (mebibytes(self.decisions.growth), mebibytes(self.flood.growth()));
         let [p50, p99] = self.waits.added();
         let row =
             |name, measured, (least, bound), unit| Target { name, unit, measured, bound, least };
@@ -223,6 +239,15 @@ impl Requests {
             row("ShouldRateLimit of one CPU of the bridge", rate(CALLS), at_least(60_000.0), "/s"),
             row("p50 added by auth_request of nginx", p50, at_most(100.0), " µs"),
             row("p99 added by auth_request of nginx", p99, at_most(1_000.0), " µs"),
+            row(
+                "p99 beside made-up users against others",
+                self.flood.slowdown(),
+                at_most(1.5),
+                "x",
+            ),
+            row("growth of the bridge by made-up users", flooded, at_most(1.0), " MiB"),
+            row("first push of an instance", self.pushes.first, at_most(50.0), " ms"),
+            row("pushes of the agent", self.pushes.many, at_least(10_000.0), "/s"),
         ]
     }
 }

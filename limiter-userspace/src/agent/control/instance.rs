@@ -79,8 +79,8 @@ impl Opened {
         Error::NoInstance { directory: self.pins.directory().to_path_buf() }
     }
 
-    /// The program that pushes blocks, where the policy in force has a row for them: without it, none was pushed. Who asks for that
-    /// alone puts no other policy in force.
+    /// The program that pushes blocks, where the policy in force has a row for them: without it, none was pushed. No other policy
+    /// is put in force.
     ///
     /// # Errors
     /// As [`maps`](Self::maps).

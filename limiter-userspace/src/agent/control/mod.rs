@@ -117,6 +117,15 @@ impl Control {
         self.counts.families()
     }
 
+    /// Does all that the first push needs, where the policy in force has a row for pushes: so that one does not wait for it.
+    pub(super) fn prepare(&self) {
+        let (mut opened, mut rules) = (lock(&self.pushes), lock(&self.rules));
+        // The push tells what is wrong.
+        if let Ok(Some(pusher)) = opened.lifter() {
+            let _: Result<()> = rules.prepare(pusher.maps());
+        }
+    }
+
     /// Does what a process of a user asks for.
     fn push(&self, user: u32, asked: &[Asked]) -> Result<Vec<Outcome>> {
         let (mut opened, mut rules) = (lock(&self.pushes), lock(&self.rules));

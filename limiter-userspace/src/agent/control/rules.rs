@@ -114,6 +114,14 @@ impl Rules {
         }
     }
 
+    /// Counts the pushed blocks, which takes milliseconds, unless that was done.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn prepare(&mut self, maps: &Maps) -> Result<()> {
+        self.have_room(maps, query::now()).map(drop)
+    }
+
     /// Blocks the source that a process of a user asks for, unless a rule is against it.
     ///
     /// # Errors

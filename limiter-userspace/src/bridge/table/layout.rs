@@ -93,6 +93,7 @@ impl Key {
     }
 
     /// Whether these are the words of a free entry.
+    #[inline]
     pub(super) const fn is_none(self) -> bool {
         self.0[0] == 0
     }
@@ -111,7 +112,15 @@ impl Key {
         self.0[1] | u64::from(state == Field::STATES[1])
     }
 
+    /// The way that the key has in its set where that is free.
+    #[inline]
+    pub(super) const fn home(self) -> usize {
+        // Bits of the hash that neither the set nor the tag has.
+        (self.0[0] >> 16) as usize % WAYS
+    }
+
     /// What of the key is compared first; not 0. Its upper half is the class.
+    #[inline]
     pub(super) fn tag(self) -> u32 {
         u32::from(self.class()) << 16 | (self.0[0] as u32 & 0xffff).max(1)
     }

@@ -101,6 +101,21 @@ fn a_key_that_owes_is_never_evicted_and_one_that_does_not_is() {
 }
 
 #[test]
+fn a_key_is_where_it_is_looked_for_first_if_that_is_free() {
+    let table = Table::in_memory(64);
+    let is_home = |number| {
+        let entry = owing(&table, number).unwrap();
+        assert_eq!(table.find(Area::Keys, key(number)), Some(entry));
+        entry.way() == key(number).home()
+    };
+    assert!(is_home(0));
+    let set = |number| table.layout.set(Area::Keys, key(number));
+    let with_first = |number: &u64| set(*number) == set(0) && key(*number).home() == key(0).home();
+    // The second one finds its place taken.
+    assert!(!is_home((1..).find(with_first).unwrap()));
+}
+
+#[test]
 fn another_process_finds_the_state() {
     let directory = Directory::new();
     let (seed, word, shared) = {

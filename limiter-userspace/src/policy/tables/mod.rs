@@ -21,7 +21,7 @@ use limiter_common::{
     memory::offence::Longest,
     policy::{
         control::Budgets,
-        limit::{INLINE, Key, Limit as Row},
+        limit::{INLINE, Key, LIMITS, Limit as Row},
         matching::match_field,
     },
 };
@@ -99,6 +99,9 @@ fn compile_held(
     let limit_ids = rows.limit_ids(&held);
     held.know_penalties(&numbered, limit_ids.into_iter());
     held.slots = policy.slots(&context.interfaces, &numbered.slots);
+    // So that the first push needs no other tables. Without room for the row, the push tells.
+    let pushes = policy.on_requests.iter().any(|limit| limit.penalty.is_some());
+    held.takes_pushes |= pushes && rows.iter().count() < LIMITS as usize;
     let (tables, stale) = compile_rows(layered, &rows, &held, context)?;
     held.stale = stale;
     held.compiled = Some((context.unix, context.monotonic));

@@ -1,7 +1,10 @@
 use std::{net::IpAddr, time::Instant};
 
 use ipnet::IpNet;
-use limiter_common::algorithm::{binding::Binding, rate::Rate};
+use limiter_common::{
+    algorithm::{binding::Binding, rate::Rate},
+    policy::penalty::Penalty,
+};
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
@@ -62,6 +65,28 @@ fn expected(policy: &Policy, address: IpAddr) -> Vec<Meter> {
         Meter::bucket(rate.bucket(burst, 1).unwrap())
     };
     Builtin::ALL.into_iter().filter_map(says).map(meter).collect()
+}
+
+#[test]
+fn a_limit_that_pushes_has_a_row_for_it_from_the_beginning_where_there_is_room() {
+    let limit = |at| {
+        format!(
+            "  - {{ name: l{at}, key: source, match: {{ protocol: tcp, ports: [{at}] }}, rate: 1/s, burst: 1 }}\n"
+        )
+    };
+    let pushing = "  - { name: login, on: requests, key: source, rate: 1/s, burst: 1, penalty: { after: 1s, block: 1m } }\n";
+    for (limits, pushes, has_row) in
+        [(1, "", false), (1, pushing, true), (63, pushing, true), (64, pushing, false)]
+    {
+        let limits: String = (1..=limits).map(limit).collect();
+        let text = format!("version: 1\nlimits:\n{limits}{pushes}");
+        let policy = crate::policy::document::parse("policy.yaml", text.as_bytes(), &mut |_| {
+            unreachable!("there is no set")
+        });
+        let rows = compiled(&policy.unwrap()).rows;
+        let is_row = |row: &Row| row.penalty.limit == Penalty::PUSHED;
+        assert_eq!(rows.iter().any(is_row), has_row, "{} rows", rows.len());
+    }
 }
 
 #[test]

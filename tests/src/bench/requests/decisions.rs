@@ -1,11 +1,11 @@
 //! Decisions of the core alone, without a server.
 
 use std::{
-    fs,
     net::{IpAddr, Ipv4Addr},
+    process,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use limiter_userspace::{
     bridge::{
         answer::Answer,
@@ -16,7 +16,10 @@ use limiter_userspace::{
     policy::document,
 };
 
-use super::super::{cpu::thread_time, sample::Figure};
+use super::{
+    super::{cpu::thread_time, sample::Figure},
+    server::resident,
+};
 
 /// Decisions of a sample.
 const BATCH: u64 = 1_000_000;
@@ -28,6 +31,8 @@ pub(super) const SOURCES: u64 = 1 << 16;
 const STEP: u64 = 100;
 /// Limits by route.
 const ROUTES: usize = 256;
+/// Limits that are about the same request.
+const AT_ONCE: usize = 8;
 
 /// The cost of a decision, and what made-up users cost in memory.
 pub(super) struct Decisions {
@@ -44,6 +49,15 @@ struct Asked {
     source: IpAddr,
     path: usize,
     user: String,
+}
+
+impl Asked {
+    /// Names a user of a number.
+    fn name_user(&mut self, number: u64) {
+        self.user.clear();
+        let digit = |place: u32| char::from_digit((number >> (4 * place)) as u32 & 15, 16);
+        self.user.extend((0..8).filter_map(digit));
+    }
 }
 
 impl Told for Asked {
@@ -69,7 +83,8 @@ struct Load {
 impl Load {
     fn new(limits: &str) -> Result<Self> {
         let text = format!(
-            "version: 1\nattributes: {{ user: {{ header: x-user-id }} }}\nlimits:\n{limits}"
+            "version: 1\nattributes:\n  user: {{ header: x-user-id }}\n  \
+             secret: {{ header: x-user-id, digest: true }}\nlimits:\n{limits}"
         );
         let policy = document::parse("policy", text.as_bytes(), &mut |_| Ok(Vec::new()))
             .map_err(|faults| anyhow::anyhow!("{faults:?}"))?;
@@ -122,20 +137,38 @@ pub(super) fn measure(samples: u64) -> Result<Decisions> {
         asked.source = known(random % 1_024);
         asked.path = (random >> 32) as usize % ROUTES;
     })?;
-    let mut made_up = Load::new(&limit("user", "key: user"))?;
-    let next = |asked: &mut Asked, _: u64, count: u64| {
-        asked.user.clear();
-        let digit = |place: u32| char::from_digit((count >> (4 * place)) as u32 & 15, 16);
-        asked.user.extend((0..8).filter_map(digit));
+    // Limits of the same match and key would be one.
+    let at_once: String = (0..AT_ONCE)
+        .map(|at| {
+            let key = ["source", "user"][at % 2];
+            let paths = format!("[/route/0, /other/{at}]");
+            limit(&format!("l{at}"), &format!("key: {key}, match: {{ path: {paths} }}"))
+        })
+        .collect();
+    let known_user = |asked: &mut Asked, random: u64, _: u64| {
+        asked.source = known(random % 1_024);
+        asked.name_user(random % SOURCES);
     };
+    let at_once = Load::new(&at_once)?.samples(samples, known_user)?;
+    let both = Load::new(&limit("both", "key: [source, user]"))?.samples(samples, known_user)?;
+    let digest = Load::new(&limit("secret", "key: secret"))?.samples(samples, known_user)?;
+    let mut made_up = Load::new(&limit("user", "key: user"))?;
+    let next = |asked: &mut Asked, _: u64, count: u64| asked.name_user(count);
     made_up.sample(next)?;
-    let before = resident()?;
+    let before = resident(process::id())?;
     let by_user = made_up.samples(samples, next)?;
-    let growth = resident()?.saturating_sub(before);
+    let growth = resident(process::id())?.saturating_sub(before);
+    // Each user owes for an hour, and the table is full after the first sample.
+    let owing = "  - { name: user, on: requests, rate: 1/h, burst: 1, key: user }\n";
+    let full = Load::new(owing)?.samples(samples, next)?;
     let costs = vec![
         ("one limit, 64 k known sources at random", by_source),
         ("one of 256 limits by path, 1,024 sources", by_route),
+        ("eight limits, by source and by user", at_once),
+        ("one limit by source and user", both),
+        ("one limit by the digest of a secret", digest),
         ("one limit, a made-up user for each request", by_user),
+        ("the same, all keys of the table owe", full),
     ];
     Ok(Decisions { costs, users: (samples + 1) * BATCH, growth })
 }
@@ -151,13 +184,4 @@ pub(super) fn random(count: u64) -> u64 {
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-/// The memory of this process, in bytes.
-fn resident() -> Result<u64> {
-    let status =
-        fs::read_to_string("/proc/self/status").context("cannot read the memory in use")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|it| it.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    Ok(1_024 * kibibytes.context("/proc/self/status does not tell VmRSS")?)
 }

@@ -1,6 +1,9 @@
 //! Questions of HTTP/1.1.
 
-use std::io::Write as _;
+use std::{
+    io::Write as _,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -18,6 +21,22 @@ pub(super) fn auth(number: u64, to: &mut Vec<u8>) -> u64 {
     1
 }
 
+/// Asks `/v1/auth` about a request of a user who never was there before.
+pub(super) fn made_up(number: u64, to: &mut Vec<u8>) -> u64 {
+    let user = MADE_UP.fetch_add(1, Ordering::Relaxed);
+    let source = known(random(number));
+    // Writing to memory cannot fail.
+    let _: Result<_, _> = write!(
+        to,
+        "GET /v1/auth?deny=429 HTTP/1.1\r\nHost: www.example\r\nX-Real-IP: {source}\r\n\
+         X-Original-Method: GET\r\nX-Original-URI: /search?q={number}\r\nX-User-Id: {user}\r\n\r\n"
+    );
+    1
+}
+
+/// Users that were made up.
+static MADE_UP: AtomicU64 = AtomicU64::new(0);
+
 /// Asks for a page.
 pub(super) fn page(_: u64, to: &mut Vec<u8>) -> u64 {
     to.extend_from_slice(b"GET /page HTTP/1.1\r\nHost: www.example\r\n\r\n");
@@ -26,9 +45,21 @@ pub(super) fn page(_: u64, to: &mut Vec<u8>) -> u64 {
 
 /// The length of an answer that lets the request pass.
 pub(super) fn answer(received: &[u8]) -> Result<Option<usize>> {
+    length(received, &["20"])
+}
+
+/// The length of an answer, whether it lets the request pass or not.
+pub(super) fn any(received: &[u8]) -> Result<Option<usize>> {
+    length(received, &["20", "429"])
+}
+
+/// The length of an answer whose status begins with one of these.
+fn length(received: &[u8], statuses: &[&str]) -> Result<Option<usize>> {
     let Some(end) = received.windows(4).position(|at| at == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
-    ensure!(head.starts_with("http/1.1 20"), "the request did not pass: {head}");
+    let status = head.strip_prefix("http/1.1 ").unwrap_or_default();
+    let is_one = statuses.iter().any(|begin| status.starts_with(begin));
+    ensure!(is_one, "the request did not pass: {head}");
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let body = length.map_or(Ok(0), str::parse::<usize>).context("a length that is no number")?;
     let whole = end + 4 + body;
@@ -49,6 +80,9 @@ mod tests {
             }
             assert_eq!(answer(&[whole, page].concat()).unwrap(), Some(whole.len()));
         }
-        assert!(answer(b"HTTP/1.1 429 Too Many Requests\r\n\r\n").is_err());
+        let refused = b"HTTP/1.1 429 Too Many Requests\r\n\r\n";
+        assert!(answer(refused).is_err());
+        assert_eq!(any(refused).unwrap(), Some(refused.len()));
+        assert!(any(b"HTTP/1.1 403 Forbidden\r\n\r\n").is_err());
     }
 }

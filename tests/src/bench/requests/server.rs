@@ -20,7 +20,7 @@ use limiter_tests::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A limit that lets all requests of the known sources pass.
-const POLICY: &str = "version: 1
+pub(super) const POLICY: &str = "version: 1
 limits:
   - { name: known, on: requests, key: source, rate: 1000000/s, burst: 1000000 }
 ";
@@ -29,11 +29,12 @@ limits:
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Result<Self> {
-        let path = env::temp_dir().join(format!("limiter-bench-{}", process::id()));
+    /// With this name among those of this process, and with the document of a policy.
+    pub(super) fn new(name: &str, policy: &str) -> Result<Self> {
+        let path = env::temp_dir().join(format!("limiter-bench-{}-{name}", process::id()));
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         let folder = Self(path);
-        folder.write("policy.yaml", POLICY)?;
+        folder.write("policy.yaml", policy)?;
         Ok(folder)
     }
 
@@ -72,6 +73,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Its memory, in bytes.
+    pub(super) fn resident(&self) -> Result<u64> {
+        resident(self.0.id())
+    }
+
     /// The CPU time of all its threads.
     pub(super) fn cpu_time(&self) -> Result<Duration> {
         let mut nanoseconds = 0;
@@ -84,6 +90,15 @@ impl Server {
         }
         Ok(Duration::from_nanos(nanoseconds))
     }
+}
+
+/// The memory of a process, in bytes.
+pub(super) fn resident(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|it| it.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    Ok(1_024 * kibibytes.with_context(|| format!("{path} does not tell VmRSS"))?)
 }
 
 impl Drop for Server {
