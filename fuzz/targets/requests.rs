@@ -24,6 +24,7 @@ limits:
   - { name: window, on: requests, key: [key, host], algorithm: sliding_window, limit: 100, window: 1h }
   - { name: fixed, on: requests, key: user, cost: { default: 2, by: route, values: { api: 5 } }, algorithm: fixed_window, limit: 50, window: 1s }
   - { name: log, on: requests, key: path, algorithm: sliding_log, limit: 100, window: 1min }
+  - { name: open, on: requests, key: host, algorithm: concurrent, limit: 100, idle: 1s }
 "#;
 
 thread_local! {

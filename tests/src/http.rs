@@ -1,9 +1,10 @@
 //! A client and a service of HTTP/1.1, as simple as tests need them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead as _, BufReader, Read, Write},
     net::TcpListener,
+    sync::{Arc, Condvar, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -76,24 +77,49 @@ pub fn exchange(stream: &mut (impl Read + Write), request: impl AsRef<[u8]>) -> 
 }
 
 /// Serves at an address of a host as long as the process runs: each request is answered with its method, its target and its
-/// body. That of the target `/fails` has the status 500, and that of `/degraded` tells the header `X-Limiter-Degrade`.
+/// body. That of the target `/fails` has the status 500, and those of `/degraded` and `/leased` tell the headers
+/// `X-Limiter-Degrade` and `X-Limiter-Lease`. A request to `/held?NAME` is answered once there was one to `/go?NAME`.
 ///
 /// # Errors
 /// Fails if the address cannot be bound.
 pub fn serve(server: &Namespace, address: &'static str) -> Result<()> {
     let listener = server.inside(|| TcpListener::bind(address))??;
+    let gone = Arc::new(Gone::default());
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            let gone = Arc::clone(&gone);
             thread::spawn(move || {
                 // Whoever asks notices by itself that the connection broke.
-                let _: io::Result<()> = answer(stream);
+                let _: io::Result<()> = answer(stream, &gone);
             });
         }
     });
     Ok(())
 }
 
-fn answer(stream: std::net::TcpStream) -> io::Result<()> {
+/// The names of the requests that are not held any more.
+#[derive(Default)]
+struct Gone {
+    names: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+impl Gone {
+    /// Lets a request go.
+    fn go(&self, name: &str) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        self.changed.notify_all();
+    }
+
+    /// Waits until a request may go.
+    fn wait(&self, name: &str) {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = |names: &mut BTreeSet<String>| !names.contains(name);
+        let _: Result<_, _> = self.changed.wait_timeout_while(names, PATIENCE, is_held);
+    }
+}
+
+fn answer(stream: std::net::TcpStream, gone: &Gone) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut to = stream;
@@ -121,9 +147,17 @@ fn answer(stream: std::net::TcpStream) -> io::Result<()> {
         let first = lines.first().map_or("", |line| line.trim_end_matches(" HTTP/1.1"));
         let first = first.trim_end_matches(" HTTP/1.0");
         let status = if first.ends_with("/fails") { 500 } else { 200 };
-        let text = match first.ends_with("/degraded") {
-            true => named("x-limiter-degrade").unwrap_or_else(|| "none".to_owned()),
-            false => format!("{first} {}", String::from_utf8_lossy(&body)),
+        if let Some((_, name)) = first.split_once("/held?") {
+            gone.wait(name);
+        }
+        if let Some((_, name)) = first.split_once("/go?") {
+            gone.go(name);
+        }
+        let told = |field: &str| named(field).unwrap_or_else(|| "none".to_owned());
+        let text = match first.rsplit_once('/') {
+            Some((_, "degraded")) => told("x-limiter-degrade"),
+            Some((_, "leased")) => told("x-limiter-lease"),
+            _ => format!("{first} {}", String::from_utf8_lossy(&body)),
         };
         write!(to, "HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
     }

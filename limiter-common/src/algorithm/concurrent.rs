@@ -36,6 +36,7 @@ use crate::{
     packet::headers::Anomaly,
 };
 
+mod release;
 mod table;
 
 pub use self::table::Table;
@@ -253,6 +254,12 @@ impl Concurrent {
     #[inline(always)]
     pub const fn longest(&self) -> u64 {
         self.idle + (self.idle >> 2) + (Self::MARGIN << 24)
+    }
+
+    /// The silence that this time is the [longest](Self::longest) of.
+    pub const fn idle_of(longest: u64) -> u64 {
+        let quarters = longest.saturating_sub(Self::MARGIN << 24);
+        quarters / 5 * 4 + quarters % 5
     }
 
     /// Ticks that [`longest`](Self::longest) has beyond what it is rounded from.

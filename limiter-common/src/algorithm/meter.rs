@@ -218,6 +218,11 @@ impl Measure {
         if self.span == 0 { Kind::Bucket.number() } else { self.scale >> Self::KIND }
     }
 
+    /// The leases that the [stamp](Concurrent::stamp) of a key is of, of a meter of that kind.
+    pub const fn concurrent(self) -> Concurrent {
+        Concurrent { limit: self.scale & 0xffff_ffff, idle: Concurrent::idle_of(self.span) }
+    }
+
     #[inline(always)]
     const fn window(self) -> Window {
         Window {

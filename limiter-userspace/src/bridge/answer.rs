@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::lease::Leases;
 use crate::policy::Policy;
 
 /// What becomes of a request, and what is left of the limits that are about it.
@@ -20,6 +21,9 @@ pub struct Answer {
     /// A digest of the key by which that limit counts the request; `None` if no limit refuses it by a rate. The digest is keyed
     /// by the table.
     pub refused_key: Option<u64>,
+    /// The places that the request took, of limits that count how many are open. Where several requests that are decided about
+    /// at once took one together, the first of them has it.
+    pub leases: Leases,
 }
 
 impl Answer {
@@ -68,15 +72,23 @@ pub struct Standing {
     pub layer: usize,
     /// What passes at once after a rest: the burst, or the limit of a window.
     pub quota: u64,
-    /// How long it takes, in ns, until all of the quota is there again after it was used up; the length of a window.
+    /// How long it takes, in ns, until all of the quota is there again after it was used up; the length of a window. 0 for a limit
+    /// of open requests, of which time gives nothing back.
     pub window: u64,
     /// Requests of cost 1 that pass now.
     pub left: u64,
     /// Nanoseconds until a request of this cost passes, unless others are charged meanwhile; 0 when it does at once,
-    /// [`u64::MAX`] when it never does.
+    /// [`u64::MAX`] when it never does. Of open requests, the time that it takes if none of them ends before.
     pub wait: u64,
-    /// Nanoseconds until nothing is charged any more.
+    /// Nanoseconds until nothing is charged any more; as for `wait`.
     pub refills: u64,
+}
+
+impl Standing {
+    /// Whether it is of a limit of open requests.
+    pub const fn is_of_open(&self) -> bool {
+        self.window == 0
+    }
 }
 
 /// What a limit on requests, which counts by the source alone, has left for a source.

@@ -10,7 +10,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use limiter_common::base::address::Address;
+use limiter_common::{algorithm::kind::Kind, base::address::Address};
 
 pub use self::counts::{Counts, RowCounts};
 use self::{
@@ -20,9 +20,10 @@ use self::{
 };
 use super::{
     answer::{Answer, Standing, Verdict},
+    lease::{Leases, Numbers as LeaseNumbers},
     request::Request,
-    rules::{About, Compiled, Counted, Listed, MOST_AT_ONCE, Numbers, Rules},
-    table::Table,
+    rules::{About, Compiled, Counted, Listed, MOST_AT_ONCE, Numbers, Row, Rules},
+    table::{Open, Table},
 };
 use crate::{
     datapath::sys,
@@ -53,6 +54,8 @@ pub struct Decider {
     places: Vec<Place>,
     /// Requests that may be sent again.
     repeats: Repeats,
+    /// The numbers of places of open requests.
+    leased: LeaseNumbers,
     /// The numbers of rows that askers told.
     told: Vec<Numbers>,
 }
@@ -93,6 +96,7 @@ impl Decider {
             counted: Counts::default(),
             places,
             repeats: Repeats::default(),
+            leased: LeaseNumbers::new(),
             told: Vec::new(),
         })
     }
@@ -146,6 +150,7 @@ impl Decider {
         let mut is_denied = false;
         for (at, (item, answer)) in items.iter().zip(&mut *answers).enumerate() {
             answer.standings.clear();
+            answer.leases.0.clear();
             answer.hold = 0;
             let begin = self.places.len();
             let gathered = if at < MOST_ITEMS { self.gather(item, at, now) } else { Err(None) };
@@ -156,7 +161,7 @@ impl Decider {
                 is_denied = true;
             }
         }
-        let Self { rules, table, tallies, counted, places, repeats, told } = self;
+        let Self { rules, table, tallies, counted, places, repeats, leased, told } = self;
         let mut limited = Limited::new((rules, told), table, places, now);
         // Of several at once none is held back, or known for a repeat.
         let single = if let [item] = items { Some(item.request) } else { None };
@@ -174,7 +179,8 @@ impl Decider {
             counted.shared +=
                 u64::from(limited.is_any(|place| place.is_charged && place.is_shared()));
             if limited.bill.refused == 0 && !is_denied {
-                limited.charge();
+                limited.charge(leased);
+                limited.lease(answers);
                 limited.note_repeats(repeats, tallies);
             }
             limited.count(tallies);
@@ -193,7 +199,8 @@ impl Decider {
     /// what [`peek`](Self::peek) would tell then of a request of cost 1. Returns whether a limit or a list is about the request.
     ///
     /// Buckets owe what they have not, for a day at most, or for as long as their burst takes. Windows count their limit at
-    /// most, and logs [`MOST`](limiter_common::algorithm::sliding_log::SlidingLog::MOST) events.
+    /// most, and logs [`MOST`](limiter_common::algorithm::sliding_log::SlidingLog::MOST) events. Limits of open requests are left
+    /// as they are: a place is given back by [`release`](Self::release).
     pub fn settle(
         &mut self,
         request: &Request<'_>,
@@ -219,6 +226,14 @@ impl Decider {
         is_about
     }
 
+    /// Gives back the places of requests that ended by `now`, in nanoseconds. Returns how many of them were not given back before.
+    pub fn release(&mut self, leases: &Leases, now: u64) -> u64 {
+        let leases = leases.0.iter();
+        let released = leases.map(|it| self.table.release(it.key, it.tags(), now)).sum();
+        self.counted.released += released;
+        released
+    }
+
     /// What the limits that count by the source alone have left for a source at `now`, whatever it asks for, those that only count
     /// too. Nothing is charged.
     pub fn of_source(&mut self, source: IpAddr, now: u64) -> Vec<Standing> {
@@ -240,7 +255,7 @@ impl Decider {
 
     /// What was counted since this was made. What limits counted that are gone is not among it.
     pub fn counts(&self) -> Counts {
-        let row = |(row, tally): (&super::rules::Row, &Tally)| RowCounts {
+        let row = |(row, tally): (&Row, &Tally)| RowCounts {
             limit: row.limit,
             layer: row.layer,
             is_candidate: row.is_candidate,
@@ -257,6 +272,27 @@ impl Decider {
             keys: self.table.keys(),
             ..self.counted.clone()
         }
+    }
+
+    /// How many requests are open at `now`, in nanoseconds, by each layer and candidate in the order of
+    /// [`Counts::rows`](Counts): the places that they have, and those that nobody gave back yet. `None` for one that counts none.
+    pub fn open(&self, now: u64) -> Vec<Option<u64>> {
+        let is_of = |row: &Row| row.kind == Kind::Concurrent;
+        let mut open: Vec<_> = self.rules.rows.iter().map(|row| is_of(row).then_some(0)).collect();
+        if open.iter().all(Option::is_none) {
+            return open;
+        }
+        for (of, places) in self.table.places(now) {
+            let is_of = |row: &Row| match of {
+                Open::Class(class) => is_of(row) && row.class == class,
+                Open::Shared(entry) => is_of(row) && row.shared == entry,
+            };
+            let at = self.rules.rows.iter().position(is_of);
+            if let Some(number) = at.and_then(|at| open[at].as_mut()) {
+                *number += places;
+            }
+        }
+        open
     }
 
     /// The table.

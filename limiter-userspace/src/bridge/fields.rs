@@ -122,12 +122,17 @@ pub(super) fn seconds_to_wait(wait: u64, jitter: u32) -> Option<u64> {
     Some(seconds(wait.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))))
 }
 
-/// An item of `RateLimit-Policy`: `q` is what passes at once after a rest, `w` the seconds until all of it is there again.
+/// An item of `RateLimit-Policy`: `q` is what passes at once after a rest, `w` the seconds until all of it is there again. What
+/// counts open requests has their unit in place of a time.
 fn quota(limit: &RequestLimit, it: &Standing) -> String {
     let name = name_of_layer(&limit.name, it.layer);
+    let quota = it.quota.min(LARGEST);
+    if it.is_of_open() {
+        return format!("\"{name}\";q={quota};qu=\"concurrent-requests\"");
+    }
     // Nobody waits by it, so it is rounded to the nearest second.
     let window = (it.window.saturating_add(SECOND / 2) / SECOND).max(1);
-    format!("\"{name}\";q={};w={window}", it.quota.min(LARGEST))
+    format!("\"{name}\";q={quota};w={window}")
 }
 
 /// An item of `RateLimit`: `r` is what passes now, `t` is [`reset`].
@@ -140,10 +145,12 @@ fn remaining(limit: &RequestLimit, it: &Standing) -> String {
     }
 }
 
-/// Seconds until a refused request passes, or until nothing is charged any more if it passes now; `None` if it never passes.
+/// Seconds until a refused request passes, or until nothing is charged any more if it passes now; `None` if it never passes, and
+/// where requests that end, and not time, make room.
 fn reset(it: &Standing) -> Option<u64> {
     match it.wait {
         u64::MAX => None,
+        0 if it.is_of_open() => None,
         0 => Some(seconds(it.refills)),
         wait => Some(seconds(wait)),
     }

@@ -158,11 +158,15 @@ impl UnaryService<RateLimitRequest> for Call {
         let answer = || {
             let untrusted = |fault| Status::permission_denied(format!("{fault}"));
             service.check(self.peer).map_err(untrusted)?;
+            let invalid = |fault: ratelimit::Fault| Status::invalid_argument(fault.to_string());
+            if let Some(leases) = ratelimit::released(request.get_ref()).map_err(invalid)? {
+                service.in_force.release(&leases, query::now());
+                return Ok(tonic::Response::new(ratelimit::done()));
+            }
             let answered = ratelimit::answer(request.get_ref(), random(), |items| {
                 service.in_force.decide_all(items, query::now())
             });
-            let (response, verdict) =
-                answered.map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+            let (response, verdict) = answered.map_err(invalid)?;
             let mut response = tonic::Response::new(response);
             response.extensions_mut().insert(Decided(verdict));
             Ok(response)

@@ -8,6 +8,7 @@ use std::{
 use super::{
     answer::{Answer, Standing},
     decide::{Counts, Decider, Item, Settlement, compile},
+    lease::Leases,
     request::Request,
     table::Table,
 };
@@ -100,10 +101,16 @@ impl InForce {
         Arc::clone(&self.lock().policy)
     }
 
-    /// What was counted, by the limits of the policy in force.
-    pub fn counts(&self) -> (Counts, Arc<Policy>) {
+    /// Gives back the places of requests that ended by `now` in ns of `CLOCK_MONOTONIC`, as [`Decider::release`].
+    pub fn release(&self, leases: &Leases, now: u64) {
+        self.lock().decider.release(leases, now);
+    }
+
+    /// What was counted, by the limits of the policy in force, and how many requests are open at `now` in ns of
+    /// `CLOCK_MONOTONIC`, as [`Decider::open`].
+    pub fn counts(&self, now: u64) -> (Counts, Vec<Option<u64>>, Arc<Policy>) {
         let inner = self.lock();
-        (inner.decider.counts(), Arc::clone(&inner.policy))
+        (inner.decider.counts(), inner.decider.open(now), Arc::clone(&inner.policy))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

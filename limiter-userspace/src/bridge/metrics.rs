@@ -1,11 +1,14 @@
 //! What the limits on requests counted, for monitoring systems.
 
 use super::in_force::InForce;
-use crate::metrics::{Family, Kind, Value::Whole, layer};
+use crate::{
+    metrics::{Family, Kind, Value::Whole, layer},
+    query,
+};
 
 /// The metrics of the limits and of the table.
 pub(super) fn families(in_force: &InForce) -> Vec<Family> {
-    let (counts, policy) = in_force.counts();
+    let (counts, open, policy) = in_force.counts(query::now());
     let counter = |name, help| Family::new(name, Kind::Counter, help);
     let mut requests = counter(
         "limiter_requests_total",
@@ -17,7 +20,12 @@ pub(super) fn families(in_force: &InForce) -> Vec<Family> {
         "Requests that a limit was charged with (conform) and that left it near: at most a fifth of what it admits at once \
          was left.",
     );
-    for row in &counts.rows {
+    let mut places = Family::new(
+        "limiter_requests_open",
+        Kind::Gauge,
+        "Requests that have a place of a limit with concurrent: those that are open, and those whose end nobody told yet.",
+    );
+    for (row, open) in counts.rows.iter().zip(open) {
         let Some(limit) = policy.on_requests.get(row.limit) else { continue };
         let layer = layer(row.layer, row.is_candidate);
         let own = [("limit", &*limit.name), ("layer", &*layer)];
@@ -34,6 +42,9 @@ pub(super) fn families(in_force: &InForce) -> Vec<Family> {
             requests.push([own[0], own[1], ("result", "repeat")], Whole(row.repeat));
         }
         near.push(own, Whole(row.near));
+        if let Some(open) = open {
+            places.push(own, Whole(open));
+        }
     }
     let mut listed = counter(
         "limiter_requests_settled_total",
@@ -52,6 +63,12 @@ pub(super) fn families(in_force: &InForce) -> Vec<Family> {
         requests,
         near,
         listed,
+        places,
+        counter(
+            "limiter_requests_released_total",
+            "Places of limits with concurrent that were given back when requests ended.",
+        )
+        .with([], Whole(counts.released)),
         counter(
             "limiter_requests_shared_total",
             "Requests that were charged to a state that keys share, as all keys of their part of the table owed.",

@@ -22,6 +22,7 @@ pub mod http;
 pub mod in_force;
 #[cfg(not(fuzzing))]
 mod kernel;
+pub mod lease;
 #[cfg(not(fuzzing))]
 mod link;
 #[cfg(not(fuzzing))]

@@ -63,7 +63,7 @@ const AGENT: &[(u16, &str, Body)] = &[
 ];
 
 /// All of them.
-pub(super) const ROUTES: [Route; 11] = [
+pub(super) const ROUTES: [Route; 12] = [
     Route {
         path: "/v1/auth",
         methods: ANY,
@@ -100,6 +100,18 @@ pub(super) const ROUTES: [Route; 11] = [
         parameters: none,
         settles: true,
         answers: SETTLED,
+    },
+    Route {
+        path: "/v1/release",
+        methods: POST,
+        about: "Gives back the places of a request that ended, of limits that count how many are open.",
+        parameters: of_release,
+        settles: false,
+        answers: &[
+            (204, "It has no place any more; also if it had none before.", Body::None),
+            WRONG,
+            UNTRUSTED,
+        ],
     },
     Route {
         path: "/v1/source/{address}",
@@ -277,6 +289,11 @@ fn of_auth() -> Value {
         parameter("query", "peek", "1: nothing is charged.", &json!({ "type": "integer", "enum": [0, 1], "default": 0 })),
         limits(),
     ])
+}
+
+fn of_release() -> Value {
+    let lease = json!({ "type": "string", "pattern": "^[0-9a-f]{42}([.][0-9a-f]{42})*$" });
+    json!([{ "in": "header", "name": "X-Limiter-Lease", "required": true, "description": "What the answer about the request had.", "schema": lease }])
 }
 
 fn of_address() -> Value {

@@ -7,6 +7,7 @@
 //! | `remote_address` | the source: an address |
 //! | `masked_remote_address` | the source, if there is no `remote_address`: the first address of a prefix |
 //! | `method`, `host`, `path` | those properties |
+//! | `x-limiter-lease` | the request ended: its places are given back, and nothing is asked |
 //! | another | the attribute of this name, or that of a header of this name |
 
 #[cfg(fuzzing)]
@@ -27,6 +28,7 @@ use super::{
     answer::{Answer, Standing, Verdict},
     decide::{Item, MOST_ITEMS},
     fields::{DEGRADE, degraded, fields, problem},
+    lease::{self, LeaseError, Leases},
     request::{Request, Told},
 };
 use crate::policy::{
@@ -55,6 +57,9 @@ pub(super) enum Fault {
         "a descriptor has {0} entries, and {MOST_ENTRIES} are the most: have the proxy make fewer"
     )]
     TooManyEntries(usize),
+    /// What is handed back is no lease.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     /// The source is no address.
     #[error(
         "the entry {key} is {value}, which is no address: have the proxy tell it by the action of this name"
@@ -163,6 +168,24 @@ impl Told for Entries<'_> {
     }
 }
 
+/// The places that a call gives back, as the request that it is about ended; `None` for a call that asks.
+///
+/// # Errors
+/// [`Fault::Lease`].
+pub(super) fn released(message: &RateLimitRequest) -> Result<Option<Leases>, Fault> {
+    let mut entries = message.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+    let Some(entry) = entries.find(|entry| entry.key == lease::HEADER.as_bytes()) else {
+        return Ok(None);
+    };
+    let text = str::from_utf8(&entry.value).unwrap_or_default();
+    Ok(Some(text.parse()?))
+}
+
+/// The answer to a call that gave places back.
+pub(super) fn done() -> RateLimitResponse {
+    RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() }
+}
+
 /// Has `decide` decide about the descriptors of a call, all of which are charged or none. The second is the verdict of all.
 ///
 /// # Errors
@@ -203,11 +226,12 @@ pub(super) fn answer<P: AsRef<Policy>>(
         raw_body = format!("{problem}\n").into_bytes();
     }
     let degraded = degraded(policy, &all).map(|limits| header((DEGRADE, limits)));
+    let lease = all.leases.told().map(|lease| header((lease::HEADER, lease)));
     let response = RateLimitResponse {
         overall_code: code(all.verdict).into(),
         statuses,
         response_headers_to_add: headers,
-        request_headers_to_add: degraded.into_iter().collect(),
+        request_headers_to_add: degraded.into_iter().chain(lease).collect(),
         raw_body,
     };
     Ok((response, all.verdict))
@@ -229,10 +253,13 @@ fn together(mut answers: Vec<Answer>) -> Answer {
     });
     let mut all = Answer::default();
     all.verdict = answers.first().map_or(all.verdict, |answer| answer.verdict);
-    for standing in answers.into_iter().flat_map(|answer| answer.standings) {
-        let is_same = |it: &Standing| (it.limit, it.layer) == (standing.limit, standing.layer);
-        if !all.standings.iter().any(is_same) {
-            all.standings.push(standing);
+    for answer in answers {
+        all.leases.0.extend(answer.leases.0);
+        for standing in answer.standings {
+            let is_same = |it: &Standing| (it.limit, it.layer) == (standing.limit, standing.layer);
+            if !all.standings.iter().any(is_same) {
+                all.standings.push(standing);
+            }
         }
     }
     if all.verdict == Verdict::Pass {
@@ -246,9 +273,12 @@ fn status(policy: &Policy, answer: &Answer) -> Status {
     let mut status = Status { code: code(answer.verdict).into(), ..Status::default() };
     let first = answer.standings.first();
     if let Some((limit, it)) = first.and_then(|it| Some((policy.on_requests.get(it.limit)?, it))) {
-        let (requests_per_unit, unit) = per_unit(it.quota, it.window);
-        let name = name_of_layer(&limit.name, it.layer);
-        status.current_limit = Some(RateLimit { requests_per_unit, unit: unit.into(), name });
+        // Open requests have no unit of time.
+        status.current_limit = (!it.is_of_open()).then(|| {
+            let (requests_per_unit, unit) = per_unit(it.quota, it.window);
+            let name = name_of_layer(&limit.name, it.layer);
+            RateLimit { requests_per_unit, unit: unit.into(), name }
+        });
         status.limit_remaining = whole(it.left);
         let time = if it.wait > 0 { it.wait } else { it.refills };
         status.duration_until_reset = (time != u64::MAX).then(|| Duration {

@@ -178,12 +178,12 @@ impl Rules {
         let shared: Vec<Key> = drafts.iter().map(|draft| draft.shared_key(hash)).collect();
         let parts = drafts.iter().map(|draft| draft.parts(policy, &mut fields));
         let parts = parts.collect::<Result<Vec<_>, PolicyError>>()?;
-        let logs = drafts.iter().filter(|draft| draft.area() == Area::Logs).count();
-        let of_words = drafts.len() - logs;
+        let wide = drafts.iter().filter(|draft| draft.area() == Area::Wide).count();
+        let of_words = drafts.len() - wide;
         let mut rows = Vec::with_capacity(drafts.len());
         for (draft, parts) in drafts.into_iter().zip(parts) {
             limits[draft.index].rows.push(rows.len());
-            let others = if draft.area() == Area::Logs { logs } else { of_words };
+            let others = if draft.area() == Area::Wide { wide } else { of_words };
             rows.push(draft.finish(parts, hash, others == 1));
         }
         let rules = Self {
@@ -344,12 +344,6 @@ impl LimitRules {
             if let Some(entry) = misfit {
                 let (limit, whom) = (limit.name.clone(), whom(entry));
                 return Err(PolicyError::OverrideShape { limit, whom });
-            }
-            if let Some(connections) =
-                allowances.clone().chain(limit.candidate).find(|it| it.kind() == Kind::Concurrent)
-            {
-                let (limit, algorithm) = (limit.name.clone(), connections.algorithm());
-                return Err(PolicyError::NotOnRequests { limit, algorithm });
             }
             kinds.push(kind_of(allowances).unwrap_or(Kind::Bucket));
         }

@@ -16,6 +16,7 @@
 //!   not; nobody was given its answer.
 //! * A re-scaled state is written beside the old one. The store of a word of the key then says which of both holds.
 //! * An entry that changes hands is freed first, then filled, and gets its key last.
+//! * A place of an open request is one store, after that of the stamp of its key.
 //! * A log counts an event before it writes the time of it. What was not written is found by its lap, and is given the time of
 //!   the last event, at the next start.
 
@@ -24,6 +25,7 @@ use std::{cell::Cell, path::Path, sync::atomic::Ordering};
 pub use limiter_common::abi::table::WAYS;
 use limiter_common::{
     algorithm::{
+        concurrent::Concurrent,
         kind::Kind,
         meter::{Measure, Meter},
         policer::Policer as _,
@@ -35,7 +37,7 @@ use limiter_common::{
 pub use self::{error::TableError, file::Began};
 pub(super) use self::{
     layout::{Area, Entry, Key, MOST_SHARED},
-    memory::{LogSlots, StateWord},
+    memory::{StateWord, WideSlots},
 };
 use self::{
     layout::{Field, Layout},
@@ -47,13 +49,22 @@ mod file;
 mod layout;
 mod memory;
 
+/// What a state of open requests is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Open {
+    /// A key of a row of this class.
+    Class(u16),
+    /// All keys of a row that have no entry.
+    Shared(Entry),
+}
+
 /// The state of limits on requests.
 #[derive(Debug)]
 pub struct Table {
     memory: Memory,
     layout: Layout,
     seed: [u64; 4],
-    /// For each set, the tags of its entries: of the keys, then of the logs. 0 is a free entry.
+    /// For each set, the tags of its entries: of the keys, then of those with slots. 0 is a free entry.
     tags: Box<[[Cell<u32>; WAYS]]>,
     /// The entries that have a key.
     keys: Cell<usize>,
@@ -195,8 +206,8 @@ impl Table {
 
     /// The slots of an entry that has some; of any other, none.
     #[inline]
-    pub(super) fn slots(&self, entry: Entry) -> LogSlots<'_> {
-        LogSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
+    pub(super) fn slots(&self, entry: Entry) -> WideSlots<'_> {
+        WideSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
     }
 
     /// Re-scales the state of an entry to a meter at `now`, in nanoseconds. State of another algorithm begins anew.
@@ -243,6 +254,42 @@ impl Table {
         claimed.collect()
     }
 
+    /// Gives back the places with these tags of a key or of a shared state, at `now` in nanoseconds. Returns how many of them were
+    /// not given back before, or taken by others after their time.
+    pub(super) fn release(&self, key: Key, tags: impl Iterator<Item = u32>, now: u64) -> u64 {
+        let shared = || self.layout.shared().find(|entry| self.key(*entry) == key);
+        let Some(entry) = self.find(Area::Wide, key).or_else(shared) else { return 0 };
+        let measure = self.measure(entry);
+        if measure.kind() != Kind::Concurrent.number() {
+            return 0;
+        }
+        let slots = self.slots(entry);
+        let released = tags.filter(|tag| Concurrent::release(&slots, *tag)).count();
+        if measure.concurrent().held(&slots, now) == 0 {
+            // It owes nothing, so another key can have the entry.
+            self.store(entry, self.state(entry), 0);
+        }
+        released as u64
+    }
+
+    /// How many places each key of open requests has at `now`, in nanoseconds: its class, or its shared state, and the places.
+    pub(super) fn places(&self, now: u64) -> impl Iterator<Item = (Open, u64)> {
+        let entries = self.layout.with_slots();
+        entries.filter_map(move |entry| {
+            let (key, measure) = (self.key(entry), self.measure(entry));
+            if key.is_none() || measure.kind() != Kind::Concurrent.number() {
+                return None;
+            }
+            let of = match self.layout.is_shared(entry) {
+                true => Open::Shared(entry),
+                false => Open::Class(key.class()),
+            };
+            let is_idle = measure.owes(self.word(entry).get(), now) == 0;
+            let held = if is_idle { 0 } else { measure.concurrent().held(&self.slots(entry), now) };
+            (held > 0).then_some((of, held))
+        })
+    }
+
     /// Gives an entry to a key. It is free meanwhile.
     fn fill(&self, entry: Entry, key: Key, word: u64, measure: Measure) {
         self.store(entry, Field::FIRST, 0);
@@ -267,16 +314,17 @@ impl Table {
             let has_slots = self.layout.slots(entry).is_some();
             let fits = |area| self.layout.set(area, key) == entry.set();
             let is_sound = match Kind::of(measure.kind()) {
-                _ if self.layout.is_shared(entry) => measure.kind() != Kind::Concurrent.number(),
+                kind if kind.number() != measure.kind() => false,
+                _ if self.layout.is_shared(entry) => true,
                 Kind::Bucket | Kind::Fixed | Kind::Sliding => !has_slots && fits(Area::Keys),
-                Kind::SlidingLog => has_slots && fits(Area::Logs),
-                Kind::Concurrent => false,
+                Kind::SlidingLog | Kind::Concurrent => has_slots && fits(Area::Wide),
             };
             if !is_sound {
                 self.store(entry, Field::FIRST, 0);
                 continue;
             }
-            if measure.is_wide() {
+            // Each place of open requests is whole.
+            if measure.kind() == Kind::SlidingLog.number() {
                 let (slots, control) = (self.slots(entry), self.word(entry).get());
                 for place in 0..SlidingLog::MOST {
                     slots.store(place, SlidingLog::copied(&slots, control, control, place));
@@ -289,8 +337,9 @@ impl Table {
         }
     }
 
+    /// The key of an entry.
     #[inline]
-    fn key(&self, entry: Entry) -> Key {
+    pub(super) fn key(&self, entry: Entry) -> Key {
         Key::read([Field::FIRST, Field::SECOND].map(|field| self.load(entry, field)))
     }
 

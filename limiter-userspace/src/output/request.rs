@@ -87,8 +87,14 @@ fn table(it: &RequestExplanation<'_>) -> Table {
                 (format!("refused: lacks {}", what.join(", ")), Tone::Dropped)
             }
         };
-        let (rate, burst) = match row.allowance.map(Allowance::bucket) {
-            Some(bucket) => (format_request_rate(bucket.rate), grouped(bucket.burst)),
+        let (rate, burst) = match row.allowance {
+            Some(Allowance::Concurrent { limit, .. }) => {
+                (format!("{} open", grouped(limit)), String::new())
+            }
+            Some(allowance) => {
+                let bucket = allowance.bucket();
+                (format_request_rate(bucket.rate), grouped(bucket.burst))
+            }
             None => ("-".to_owned(), "-".to_owned()),
         };
         let counted_by = row.counted_by.iter().map(counted_by).collect::<Vec<_>>().join(" ");
@@ -150,7 +156,7 @@ fn row_json(row: &RequestRow<'_>) -> Value {
             json!({ "part": part, "value": value, "digest": value.is_none() })
         })
         .collect();
-    let bucket = row.allowance.map(Allowance::bucket);
+    let rate = row.allowance.and_then(Allowance::rate);
     json!({
         "name": row.name,
         "key": row.key,
@@ -160,8 +166,8 @@ fn row_json(row: &RequestRow<'_>) -> Value {
         "missing": missing,
         "counted_by": counted_by,
         "algorithm": row.allowance.map(Allowance::algorithm),
-        "rate_per_second": bucket.map(|it| rate_per_second(it.rate)),
-        "burst": bucket.map(|it| it.burst),
+        "rate_per_second": rate.map(rate_per_second),
+        "burst": row.allowance.map(|it| it.bucket().burst),
         "cost": row.cost,
         "override": row.by.map(override_conditions),
     })

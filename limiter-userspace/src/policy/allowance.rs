@@ -85,7 +85,7 @@ impl Allowance {
             name: self.algorithm(),
             bounds: match self {
                 Self::SlidingLog { .. } => "1 to 128 in a window of up to 366 days",
-                Self::Concurrent { .. } => "1 to 128 connections that are idle for 1 s to 30 days",
+                Self::Concurrent { .. } => "1 to 128 that are idle for 1 s to 30 days",
                 Self::FixedWindow { .. }
                 | Self::SlidingWindow { .. }
                 | Self::TokenBucket { .. }

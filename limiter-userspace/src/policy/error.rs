@@ -336,14 +336,6 @@ pub enum PolicyError {
         /// The property, in the words of a document.
         field: String,
     },
-    /// A limit on requests with an algorithm that only limits on packets have.
-    #[error("limit {limit} is on requests, and {algorithm} counts connections")]
-    NotOnRequests {
-        /// The limit.
-        limit: String,
-        /// The name of the algorithm in a document.
-        algorithm: &'static str,
-    },
     /// An override that does not have one allowance, of the same algorithm, for each layer.
     #[error("the override of limit {limit} for {whom} does not fit its layers")]
     OverrideShape {
@@ -467,7 +459,6 @@ impl PolicyError {
             | Self::Undefined { .. }
             | Self::OverrideOfKey { .. }
             | Self::OverrideOfField { .. }
-            | Self::NotOnRequests { .. }
             | Self::OverrideShape { .. }
             | Self::NotAbout { .. }
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
@@ -586,7 +577,6 @@ impl PolicyError {
                 "take a limit, a layer or a candidate out of the policy, or block by `limiter penalty add` without `--push`"
                     .to_owned()
             }
-            Self::NotOnRequests { .. } => "take sliding_window, or another algorithm".to_owned(),
             Self::TooManyOnRequests { .. } | Self::TooManyRows { .. } => {
                 "give limits that differ in a rate alone one name and `overrides`".to_owned()
             }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use limiter_userspace::policy::{
     document::{diff, parse},
     model::{
-        Attribute, AttributeSource, Field, HeaderSet, Idempotency, Missing, Mode, OnFailure,
-        OverrideWhom, Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer, RequestLimit,
-        RequestMatch, RequestOverride,
+        Allowance, Attribute, AttributeSource, Field, HeaderSet, Idempotency, Missing, Mode,
+        OnFailure, OverrideWhom, Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer,
+        RequestLimit, RequestMatch, RequestOverride,
     },
 };
 use proptest::{
@@ -136,7 +136,7 @@ fn overrides(algorithm: u8, layers: usize) -> impl Strategy<Value = Vec<RequestO
 }
 
 pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
-    (0..6_u8, 0..3_usize).prop_flat_map(move |(algorithm, layers)| {
+    (0..7_u8, 0..3_usize).prop_flat_map(move |(algorithm, layers)| {
         let layer = (checked(algorithm), option::of(key()))
             .prop_map(|(allowance, key)| RequestLayer { allowance, key });
         let modes = [Mode::Enforce, Mode::Monitor, Mode::Drop, Mode::Off];
@@ -184,8 +184,8 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
                 matching,
                 key,
                 missing,
-                // A log counts each request as one.
-                cost: if algorithm == 5 { RequestCost::default() } else { cost },
+                // A log counts each request as one, and what is open may be less than a request costs.
+                cost: if algorithm >= 5 { RequestCost::default() } else { cost },
                 mode,
                 layers,
                 candidate,
@@ -245,6 +245,42 @@ fn a_limit_of_the_other_kind_is_another_limit() {
         changes(old, new),
         ["- limits.web", "+ limits.web: on: requests, key: source, rate: 1/s, burst: 1"]
     );
+}
+
+#[test]
+fn open_requests_are_counted_by_places() {
+    let read = |more: &str| {
+        let text = format!(
+            "version: 1\nlimits:\n- {{name: web, on: requests, key: source, algorithm: concurrent, limit: 3{more}}}\n"
+        );
+        let policy = parse("policy.yaml", text.as_bytes(), &mut |_| unreachable!("no files"));
+        policy.map_err(|fault| fault.to_string())
+    };
+    let minutes = |minutes: u64| Allowance::Concurrent { limit: 3, idle: minutes * 60_000_000_000 };
+    for (more, allowance) in
+        [("", minutes(5)), (", idle: 2m", minutes(2)), (", cost: 3, idle: 30d", minutes(43_200))]
+    {
+        let policy = read(more).unwrap();
+        let limit = &policy.on_requests[0];
+        assert_eq!(limit.layers[0].allowance, allowance);
+        assert!(limit.is_of_open() && limit.has_open());
+    }
+    for (more, fault) in [
+        (", cost: 4", "a request that costs 4 never passes where 3 are admitted"),
+        (", idle: 999ms", "`idle` is 1 s at least"),
+        (", idle: 31d", "`idle` is at most 30 days"),
+        (", rate: 5/s", "`rate` has no meaning with concurrent"),
+        (", delay: 1s", "`delay` holds requests back in a queue"),
+    ] {
+        let told = read(more).unwrap_err();
+        assert!(told.contains(fault), "{more}: {told}");
+    }
+    let candidate = read(", candidate: {limit: 2}").unwrap();
+    assert_eq!(candidate.on_requests[0].allowances().count(), 2);
+    let mixed = "{name: web, on: requests, key: source, layers: [{rate: 5/s}, {algorithm: concurrent, limit: 3}]}";
+    let text = format!("version: 1\nlimits: [{mixed}]\n");
+    let policy = parse("policy.yaml", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+    assert!(policy.on_requests[0].has_open() && !policy.on_requests[0].is_of_open());
 }
 
 #[test]

@@ -3,19 +3,24 @@
 
 use std::net::IpAddr;
 
-use limiter_common::algorithm::rate::SECOND;
-use limiter_tests::program::Verdict;
+use limiter_common::algorithm::{concurrent::Concurrent, rate::SECOND};
+use limiter_tests::{
+    packet::{Frame, RST, SYN},
+    program::Verdict,
+};
 use limiter_userspace::{
     bridge::{
         answer::{self, Answer},
         decide::Decider,
+        lease::Leases,
         request::Request,
         table::Table,
     },
     policy::{
         Policy,
         model::{
-            Allowance, KeyPart, Layer, Limit, Mode, RequestKeyPart, RequestLayer, RequestLimit,
+            Allowance, Count, KeyPart, Layer, Limit, Mode, RequestKeyPart, RequestLayer,
+            RequestLimit,
         },
     },
 };
@@ -58,6 +63,27 @@ fn policy((packets, requests): (Limit, RequestLimit)) -> Policy {
     policy.limits.push(packets);
     policy.on_requests.push(requests);
     policy
+}
+
+/// A request of a source.
+fn request(source: IpAddr) -> Request<'static> {
+    Request {
+        method: Some("GET"),
+        host: None,
+        path: Some("/"),
+        domain: "",
+        source: Some(source),
+        told: &(),
+    }
+}
+
+/// The verdict about a packet that is the same as an answer.
+fn told(answer: &Answer) -> Verdict {
+    match answer.verdict {
+        answer::Verdict::Pass => Verdict::Pass,
+        answer::Verdict::Limited => Verdict::Drop,
+        answer::Verdict::Denied => unreachable!("nothing is denied"),
+    }
 }
 
 /// How long a token bucket owes at most for requests of cost 1, in nanoseconds.
@@ -113,22 +139,9 @@ fn check(any: Any, may_go_far_back: bool) {
             let source = *random.pick(&sources);
             program.at(now).unwrap();
             let verdict = program.run(&udp(source)).unwrap();
-            let request = Request {
-                method: Some("GET"),
-                host: None,
-                path: Some("/"),
-                domain: "",
-                source: Some(source),
-                told: &(),
-            };
             let mut answer = Answer::default();
-            decider.decide(&request, 1, now, &mut answer);
-            let told = match answer.verdict {
-                answer::Verdict::Pass => Verdict::Pass,
-                answer::Verdict::Limited => Verdict::Drop,
-                answer::Verdict::Denied => unreachable!("nothing is denied"),
-            };
-            assert_eq!(verdict, told, "step {number} at {now}: {source}");
+            decider.decide(&request(source), 1, now, &mut answer);
+            assert_eq!(verdict, told(&answer), "step {number} at {now}: {source}");
             verdicts[usize::from(verdict == Verdict::Drop)] += 1;
             latest = latest.max(now);
             now = step(&mut random, layers[0], 1, now);
@@ -182,4 +195,77 @@ fn a_sliding_window_decides_alike() {
 #[test]
 fn a_sliding_log_decides_alike() {
     check(SLIDING_LOG, true);
+}
+
+/// Longer than a connection without a socket on this host, whose end was seen, keeps its place, in nanoseconds: `CLOSING`, and an
+/// eighth.
+const CLOSED: u64 = Concurrent::CLOSING + 2 * SECOND;
+
+/// A SYN is a request, of a connection that sends nothing more. A reset is the end of one, once the program has it closed.
+#[test]
+fn concurrent_decides_alike() {
+    let seed = seed();
+    let mut program = program(&Policy::default());
+    let mut verdicts = [0_u64; 2];
+    for run in 0..most(RUNS) {
+        let mut random = Random::new(seed, run);
+        let bits = random.below(8);
+        let limit = 1 + random.below(1 << bits) as u64;
+        let idle = SECOND * (60 + random.below(600) as u64);
+        let mode = if run % 5 == 4 { Mode::Monitor } else { Mode::Enforce };
+        let name = format!("open-{run}");
+        let (packets, requests) = both(&name, mode, &[Allowance::Concurrent { limit, idle }]);
+        let packets = Limit { count: Count::Connections, ..packets };
+        let _run = Run { seed, run, of: &packets.clone() };
+        let in_force = policy((packets, requests));
+        program.apply(&in_force).unwrap();
+        let mut decider = Decider::new(&in_force, Table::in_memory(1_024)).unwrap();
+        let sources = [1, 2].map(|last| IpAddr::from([192, 0, run as u8, last]));
+        let mut open: Vec<(IpAddr, u16, Leases)> = Vec::new();
+        let mut now = NOW + random.below(1 << 40) as u64;
+        for number in 0..STEPS {
+            program.at(now).unwrap();
+            if random.below(20) == 0 {
+                let number = random.below(open.len() + 1).min(1 + random.below(20));
+                let ended = open.drain(..number).collect::<Vec<_>>();
+                for (source, port, _) in &ended {
+                    let reset = Frame::tcp(*source, [198, 51, 100, 1], *port, 443, RST);
+                    assert_eq!(program.run(&reset.build()).unwrap(), Verdict::Pass);
+                }
+                now += CLOSED;
+                ended.iter().for_each(|(.., leases)| {
+                    decider.release(leases, now);
+                });
+                continue;
+            }
+            let (source, port) = (*random.pick(&sources), 1_024 + number as u16);
+            let syn = Frame::tcp(source, [198, 51, 100, 1], port, 443, SYN);
+            let verdict = program.run(&syn.build()).unwrap();
+            let mut answer = Answer::default();
+            decider.decide(&request(source), 1, now, &mut answer);
+            assert_eq!(verdict, told(&answer), "step {number} at {now}: {source}");
+            verdicts[usize::from(verdict == Verdict::Drop)] += 1;
+            if verdict == Verdict::Pass {
+                open.push((source, port, answer.leases));
+            }
+            now += match random.below(30) {
+                0..=9 => random.below((idle / limit / 4) as usize + 1) as u64,
+                10 => random.below(idle as usize) as u64,
+                11 => random.below(2 * idle as usize) as u64,
+                12 => 1 << 24,
+                _ => 0,
+            };
+        }
+        let tally = program.tally(&name).unwrap();
+        let counts = decider.counts();
+        let row = counts.rows.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(
+            [row.exceed, row.exceed_monitor],
+            [tally.exceed, tally.monitored].map(|it| it.packets)
+        );
+    }
+    program.check_accounts().unwrap();
+    let least = verdicts.into_iter().min().unwrap();
+    println!("{verdicts:?}");
+    assert!(is_emulated() || least * 10 > part(RUNS) * u64::from(STEPS), "{verdicts:?}");
 }

@@ -137,28 +137,26 @@ impl Concurrent {
         slots.open(self.silence(), Self::tick(now))
     }
 
-    /// Nanoseconds from `now` until a place becomes free if all connections are silent, at most, and no
-    /// socket holds one; 0 when one is free.
+    /// Nanoseconds from `now` until fewer connections than the limit are open if all are silent, at most, and no
+    /// socket holds a place; 0 when fewer are. More than the limit are open where it was lowered.
     ///
     /// Connections that end make it shorter and packets make it longer, so this says nothing of when
     /// a packet conforms. `u64::MAX` when the limit is 0. Not for the packet path.
     #[inline(never)]
     pub fn wait(&self, slots: &impl Table, now: u64) -> u64 {
-        let tick = Self::tick(now);
-        let mut soonest = i64::MAX;
+        let (tick, mut ends, mut open) = (Self::tick(now), [i64::MAX; Self::MOST], 0);
         for place in 0..Self::MOST {
             let slot = slots.load(place);
             if Self::live(slot, tick, self.expiry()) {
-                let left = self.left(slot, tick);
-                soonest = if left < soonest { left } else { soonest };
+                ends[open] = self.left(slot, tick);
+                open += 1;
             }
         }
-        if self.limit == 0 {
-            u64::MAX
-        } else if slots.open(self.expiry(), tick) < self.limit {
-            0
-        } else {
-            (soonest.unsigned_abs() << 24) - (now & 0xff_ffff)
+        ends.sort_unstable();
+        match open.checked_sub(self.limit as usize).and_then(|last| ends.get(last)) {
+            _ if self.limit == 0 => u64::MAX,
+            None => 0,
+            Some(end) => (end.unsigned_abs() << 24) - (now & 0xff_ffff),
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Counts {
     pub too_many: u64,
     /// Requests that were charged to a state that keys share, since all keys of their set owed.
     pub shared: u64,
+    /// Places that were given back when requests ended.
+    pub released: u64,
     /// The keys in the table. Keys that owe nothing any more are among them.
     pub keys: usize,
 }

@@ -3,12 +3,13 @@
 mod queue;
 mod repeats;
 mod settle;
+mod wide;
 
 use limiter_common::{
     algorithm::{
+        kind::WideKind,
         meter::Meter,
         policer::{Look, Refusal},
-        sliding_log::SlidingLog,
     },
     policy::charge::{Bill, Group, charge_at, look_at},
 };
@@ -16,8 +17,9 @@ use limiter_common::{
 use super::{
     super::{
         answer::{Answer, Standing, Verdict},
+        lease::{Lease, Numbers as LeaseNumbers},
         rules::{MOST_AT_ONCE, Numbers, Rules},
-        table::{Area, Entry, Key, StateWord, Table},
+        table::{Entry, Key, StateWord, Table},
     },
     counts::Tally,
     repeats::Repeat,
@@ -40,6 +42,8 @@ pub(super) struct Place {
     state: State,
     look: Look,
     repeat: Repeat,
+    /// The places of open requests that it took.
+    lease: Option<Lease>,
 }
 
 /// Where the state of a key is.
@@ -63,8 +67,8 @@ impl Place {
         shared: Entry,
     ) -> Self {
         let (items, state, look) = (1 << item, State::Shared(shared), Look::NONE);
-        let repeat = Repeat::Charged;
-        Self { row, key, items, is_charged, cost, numbers, state, look, repeat }
+        let (repeat, lease) = (Repeat::Charged, None);
+        Self { row, key, items, is_charged, cost, numbers, state, look, repeat, lease }
     }
 
     /// Adds another request, if both have the same state.
@@ -186,16 +190,8 @@ impl<'d> Limited<'d> {
             let place = self.places[at];
             if place.cost > self.numbers(at).most {
                 self.bill.refuse(bit, Refusal::Exceed);
-            } else if self.is_log(at) {
-                let looked = match (self.log(at), place.state) {
-                    (None, _) => Err(Refusal::Exceed),
-                    (Some(_), State::Vacant(_)) => Ok(()),
-                    (Some(log), State::Own(entry) | State::Shared(entry)) => {
-                        let (word, slots) = (self.table.word(entry), self.table.slots(entry));
-                        log.look(&word, &slots, self.now).map(drop)
-                    }
-                };
-                if let Err(refusal) = looked {
+            } else if let Some(kind) = self.wide(at) {
+                if let Err(refusal) = self.look_wide(at, kind) {
                     self.bill.refuse(bit, refusal);
                 }
             } else {
@@ -207,37 +203,18 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Charges the rows that are due.
-    pub(super) fn charge(&mut self) {
+    /// Charges the rows that are due. Open requests have the next numbers.
+    pub(super) fn charge(&mut self, leased: &mut LeaseNumbers) {
         let places = self.places.iter().enumerate();
         let charged = places.fold(0, |set, (at, place)| set | u64::from(place.is_charged) << at);
         self.bill.applies &= charged;
         for at in 0..self.places.len() {
-            if self.is_log(at) {
-                self.charge_log(at);
-            } else {
-                charge_at(self, at, true, self.now);
+            match self.wide(at) {
+                Some(kind) => self.charge_wide(at, kind, leased),
+                None => {
+                    charge_at(self, at, true, self.now);
+                }
             }
-        }
-    }
-
-    /// Charges as many events as the request costs to a log.
-    fn charge_log(&mut self, at: usize) {
-        let bit = 1 << at & self.bill.due();
-        if bit == 0 {
-            return;
-        }
-        let (entry, cost) = (self.made(at), self.places[at].cost);
-        let log = self.meter(at).sliding_log();
-        let (word, slots) = (self.table.word(entry), self.table.slots(entry));
-        let mut last = None;
-        for _ in 0..cost {
-            let Ok(look) = log.look(&word, &slots, self.now) else { break };
-            last = log.attempt(&word, &slots, look, self.now);
-        }
-        if let Some(event) = last {
-            self.bill.charged |= bit;
-            self.bill.note_near(bit, log.is_near(&slots, event));
         }
     }
 
@@ -314,12 +291,15 @@ impl<'d> Limited<'d> {
         let (meter, cost) = (self.meter(at), place.cost.min(most));
         let fill = match place.state {
             State::Vacant(_) => standing::fresh(meter, self.now, cost),
-            State::Own(entry) | State::Shared(entry) if self.is_log(at) => {
-                let (word, slots) = (self.table.word(entry), self.table.slots(entry));
-                standing::of_log(meter, &word, &slots, self.now, cost)
-            }
             State::Own(entry) | State::Shared(entry) => {
-                standing::of_word(meter, self.table.word(entry).get(), self.now, cost)
+                let (word, slots) = (self.table.word(entry), self.table.slots(entry));
+                match self.wide(at) {
+                    None => standing::of_word(meter, word.get(), self.now, cost),
+                    Some(WideKind::SlidingLog) => {
+                        standing::of_log(meter, &word, &slots, self.now, cost)
+                    }
+                    Some(WideKind::Concurrent) => standing::of_open(meter, &slots, self.now, cost),
+                }
             }
         };
         let refuses = self.bill.refused >> at & 1 != 0;
@@ -347,15 +327,6 @@ impl<'d> Limited<'d> {
     fn meter(&self, at: usize) -> &'d Meter {
         let numbers = self.numbers(at);
         if self.places[at].is_shared() { &numbers.shared } else { &numbers.meter }
-    }
-
-    fn is_log(&self, at: usize) -> bool {
-        self.rules.rows[self.places[at].row].area == Area::Logs
-    }
-
-    /// The log in which as many events as the request costs have room where one has in this; `None` if they never have.
-    fn log(&self, at: usize) -> Option<SlidingLog> {
-        standing::for_cost(self.meter(at).sliding_log(), self.places[at].cost)
     }
 
     /// The entry of the state at a place, made if need be.

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use limiter_common::{
-    algorithm::{meter::Meter, policer::Policer as _, sliding_log::SlidingLog},
+    algorithm::{
+        concurrent::{Concurrent, Table},
+        meter::Meter,
+        policer::Policer as _,
+        sliding_log::SlidingLog,
+    },
     base::{slots::Slots, word::Word},
 };
 
@@ -36,9 +41,9 @@ pub(super) fn fresh(meter: &Meter, now: u64, cost: u64) -> Left {
     if !meter.is_wide() {
         return of_word(meter, meter.fresh(now), now, cost);
     }
-    let log = meter.sliding_log();
-    let wait = if for_cost(log, cost).is_some() { 0 } else { u64::MAX };
-    Left { left: log.limit, wait, refills: 0 }
+    let limit = meter.gcra.depth;
+    let wait = if for_cost(limit, cost).is_some() { 0 } else { u64::MAX };
+    Left { left: limit, wait, refills: 0 }
 }
 
 /// What the state of this word has left for a request of this cost.
@@ -56,12 +61,28 @@ pub(super) fn of_log(
 ) -> Left {
     let log = meter.sliding_log();
     let left = Left::of(Fill::of_log(log, control, slots, now));
-    let wait = for_cost(log, cost).map_or(u64::MAX, |log| log.wait(control, slots, now));
+    let wait = for_cost(log.limit, cost).map_or(u64::MAX, |limit| {
+        let log = SlidingLog { limit, ..log };
+        log.wait(control, slots, now)
+    });
     Left { wait, ..left }
 }
 
-/// The log that has room for one event exactly where this one has room for so many at once; `None` if it never has.
-pub(super) fn for_cost(log: SlidingLog, cost: u64) -> Option<SlidingLog> {
-    let limit = log.limit.checked_sub(cost.max(1) - 1).filter(|limit| *limit > 0)?;
-    Some(SlidingLog { limit, ..log })
+/// What the places of open requests have left for a request of this cost.
+pub(super) fn of_open(meter: &Meter, slots: &impl Table, now: u64, cost: u64) -> Left {
+    let leases = meter.concurrent();
+    let wait = for_cost(leases.limit, cost).map_or(u64::MAX, |limit| {
+        let leases = Concurrent { limit, ..leases };
+        leases.wait(slots, now)
+    });
+    let left = leases.limit.saturating_sub(leases.held(slots, now));
+    Left { left, wait, refills: leases.rest(slots, now) }
+}
+
+/// The limit that has room for one event exactly where this one has room for so many at once; `None` if it never has.
+pub(super) const fn for_cost(limit: u64, cost: u64) -> Option<u64> {
+    match limit.checked_sub(cost.saturating_sub(1)) {
+        None | Some(0) => None,
+        some => some,
+    }
 }

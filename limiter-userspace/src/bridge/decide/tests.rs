@@ -16,6 +16,7 @@ mod bills;
 mod contract;
 mod delay;
 mod model;
+mod open;
 mod policies;
 mod repeats;
 mod settle;
@@ -248,6 +249,7 @@ fn a_cost_that_is_told_is_charged_whole_and_may_be_of_any_size() {
         (Allowance::FixedWindow { limit: 5, window: SECOND }, 5),
         (Allowance::SlidingWindow { limit: 5, window: SECOND }, 5),
         (Allowance::SlidingLog { limit: 5, window: SECOND }, 5),
+        (Allowance::Concurrent { limit: 5, idle: SECOND }, 5),
     ] {
         let mut decider = decider(&policy(&[by_source("source", allowance)]));
         let (asked, mut answer) = (Asked::default(), Answer::default());

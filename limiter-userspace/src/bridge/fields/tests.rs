@@ -195,3 +195,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn open_requests_have_a_unit_and_no_time() {
+    let policy = policy(&[ALL]);
+    let open = |left, wait, refills| Standing { window: 0, ..standing(0, left, wait, refills) };
+    let passes = Answer { standings: vec![open(7, 0, 90 * SECOND)], ..Answer::default() };
+    let told = fields(&policy, &passes, 0);
+    let quota = field(&told, "ratelimit-policy").unwrap();
+    assert_eq!(quota, "\"limit-0\";q=20;qu=\"concurrent-requests\"");
+    let quota: List = Parser::new(quota).parse().unwrap();
+    assert_eq!(quota.len(), 1);
+    assert_eq!(field(&told, "ratelimit"), Some("\"limit-0\";r=7"));
+    assert_eq!(field(&told, "x-ratelimit-reset"), None);
+    let told = fields(&policy, &limited(vec![open(0, 60 * SECOND, 90 * SECOND)]), 0);
+    assert_eq!(field(&told, "ratelimit"), Some("\"limit-0\";r=0;t=60"));
+    assert_eq!(field(&told, "retry-after"), Some("60"));
+}

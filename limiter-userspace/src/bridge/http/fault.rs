@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::policy::units::quoted;
+use crate::{bridge::lease::LeaseError, policy::units::quoted};
 
 /// A request that cannot be answered. The text says what is wrong, and what mends it.
 #[derive(Debug, Error)]
@@ -115,6 +115,17 @@ pub(in crate::bridge) enum Fault {
         "it is not known who asks by a loopback address: connect to a Unix socket of the bridge"
     )]
     NoUser,
+    /// What is handed back is no lease, is missing, or is there more than once.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// The limit counts how many requests are open.
+    #[error(
+        "limit {limit} counts how many requests are open: ask for a place by /v1/auth, and give it back by /v1/release"
+    )]
+    OfOpen {
+        /// The name of the limit.
+        limit: String,
+    },
     /// The agent cannot be asked.
     #[error("{error}: start `limiter agent`, and give its socket by `--agent` if it is elsewhere")]
     Agent {

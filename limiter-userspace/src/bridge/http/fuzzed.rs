@@ -12,6 +12,7 @@ use self::{asked::Asked, body::Settled, budget::Question, fault::Fault, paramete
 use super::{
     answer::{Answer, Verdict},
     decide::{Decider, Settlement},
+    lease::{self, Leases},
 };
 use crate::policy::Policy;
 
@@ -52,11 +53,26 @@ pub fn read(
             assert_eq!(request.source.map(|source| source.to_canonical()), request.source);
             decider.decide(&request, cost, now, &mut answer);
             assert!(answer.verdict == Verdict::Pass || answer.hold == 0);
+            assert!(answer.verdict == Verdict::Pass || answer.leases.is_empty());
+            if let Some(lease) = answer.leases.told() {
+                let leases = lease.parse::<Leases>().unwrap_or_default();
+                assert_eq!(leases, answer.leases);
+                assert!(decider.release(&leases, now) > 0);
+                assert_eq!(decider.release(&leases, now), 0);
+            }
         }
     }
     if let Some(question) = told(Question::read(policy, Some(query))) {
         decider.peek(&question.request(), question.cost, now, &mut answer);
         assert!(budget::told("limiter.budget/1", policy, &answer).is_object());
+    }
+    let lease = lines.iter().find(|(name, _)| *name == lease::HEADER.as_bytes());
+    if let Some((_, lease)) = lease {
+        let lease = String::from_utf8_lossy(lease);
+        if let Some(leases) = told(lease.parse::<Leases>().map_err(Fault::from)) {
+            assert_eq!(leases.told().as_deref(), Some(&*lease));
+            decider.release(&leases, now);
+        }
     }
     let settled = Settled::read(body).and_then(|settled| settled.question(policy));
     if let Some(question) = told(settled) {

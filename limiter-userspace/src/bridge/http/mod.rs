@@ -6,6 +6,7 @@
 //! | any method `/v1/ext_authz/…` | the same | 200 for a request to the rest of the path that passes, else 403 or 429 |
 //! | `GET /v1/budget` | the same | what limits have left, in JSON; nothing is charged |
 //! | `POST /v1/charge`, `/v1/refund` | the same | the same, after a charge or a refund after the fact |
+//! | `POST /v1/release` | the same | 204: the places of a request are given back |
 //! | `GET /v1/source/ADDRESS` | the same | what limits on requests and on packets have left for a source, in JSON |
 //! | `/v1/penalties` | trusted users on a Unix socket | that of the agent |
 //! | `GET /v1/openapi.json`, `/healthz`, `/readyz`, `/metrics` | whoever may connect | the others as of the agent |
@@ -19,6 +20,7 @@ mod fault;
 mod held;
 mod parameters;
 mod penalties;
+mod release;
 mod reply;
 mod serve;
 mod settle;
@@ -131,6 +133,7 @@ impl Service {
             "/v1/refund" => {
                 ("refund", or_fault(self.settle(request, peer, Settlement::Refund).await))
             }
+            "/v1/release" => ("release", or_fault(self.release(request.headers(), peer))),
             path if let Some(address) = asked_of(path) => {
                 ("source", or_fault(self.source(address, peer).await))
             }

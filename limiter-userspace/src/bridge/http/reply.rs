@@ -13,6 +13,7 @@ use crate::{
     bridge::{
         answer::{Answer, Verdict},
         fields::{DEGRADE, degraded, fields, problem},
+        lease,
         openapi::{ROUTES, route},
     },
     policy::Policy,
@@ -24,6 +25,8 @@ pub(super) const STATUS: HeaderName = HeaderName::from_static("x-limiter-status"
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-limiter-limit");
 /// The limits that have the service do less for a request that passes.
 const DEGRADED: HeaderName = HeaderName::from_static(DEGRADE);
+/// The places that a request took.
+pub(super) const LEASE: HeaderName = HeaderName::from_static(lease::HEADER);
 /// What the kernel's limits have for the source of a request.
 pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-limiter-source");
 
@@ -64,6 +67,9 @@ impl Reply {
         }
         if let Some(limits) = degraded(policy, answer) {
             reply.insert(DEGRADED, &limits);
+        }
+        if let Some(lease) = answer.leases.told() {
+            reply.insert(LEASE, &lease);
         }
         reply
     }

@@ -30,7 +30,11 @@ impl Service {
         }
         let bytes = read(request.into_body(), MOST, PATIENCE).await?;
         let body = Settled::read(&bytes)?;
-        let question = body.question(&self.in_force.policy())?;
+        let policy = self.in_force.policy();
+        let question = body.question(&policy)?;
+        if policy.on_requests.iter().any(|limit| limit.name == body.limit && limit.is_of_open()) {
+            return Err(Fault::OfOpen { limit: body.limit });
+        }
         let (is_about, answer, policy) =
             self.in_force.settle(&question.request(), question.cost, settlement, query::now());
         if !is_about {

@@ -3,13 +3,21 @@
 
 use std::fmt;
 
-use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
+use super::{FIELDS, LATEST, LEFT_TO_SERVICE, OnFailure, PATIENCE, Place, in_words};
+
+/// What takes places from clients, and what hands them on to the service. A text that is not there stays as it is written.
+const LEASE: [&str; 2] = [
+    "\t\trequest_header -X-Limiter-Lease\n",
+    "\t\t\t\t@limiter_leased vars_regexp {http.reverse_proxy.header.X-Limiter-Lease} ^[0-9a-f.]+$
+\t\t\t\trequest_header @limiter_leased X-Limiter-Lease {http.reverse_proxy.header.X-Limiter-Lease}\n",
+];
 
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
     latest: u32,
+    has_open: bool,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix/{path}"),
@@ -18,6 +26,10 @@ pub(super) fn write(
     // Caddy compares the names as it writes them itself.
     let fields = FIELDS.map(|field| field.replace("RateLimit", "Ratelimit")).join(" ");
     let words = in_words(on_failure);
+    let (note, [unsent, lease]) = match has_open {
+        true => (LEFT_TO_SERVICE, LEASE),
+        false => ("", [""; 2]),
+    };
     // Errors are those of the bridge and of the service: what the service could not be asked stays an error.
     let [failed, away] = match on_failure {
         OnFailure::Open => ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"],
@@ -27,7 +39,7 @@ pub(super) fn write(
         f,
         r#"# limiter before a service: printed by `limiter bridge config caddy`.
 # {words}
-{{
+{note}{{
 	servers {{
 		# The bridge takes 16 KiB, and Caddy 4 KiB more than this.
 		max_header_size 10KiB
@@ -40,7 +52,7 @@ pub(super) fn write(
 		# The service believes them, so clients may not send them.
 		request_header -X-Limiter-Degrade
 		request_header -X-Limiter-Source
-		# What forward_auth does, and clients of requests that pass are told of their limits.
+{unsent}		# What forward_auth does, and clients of requests that pass are told of their limits.
 		reverse_proxy {server} {{
 			method GET
 			rewrite /v1/auth?deny=429
@@ -67,14 +79,14 @@ pub(super) fn write(
 			handle_response @limiter_degraded {{
 				vars limiter answered
 				request_header X-Limiter-Degrade {{http.reverse_proxy.header.X-Limiter-Degrade}}
-				copy_response_headers {{
+{lease}				copy_response_headers {{
 					include {fields}
 				}}
 			}}
 			@limiter_passed status 2xx
 			handle_response @limiter_passed {{
 				vars limiter answered
-				copy_response_headers {{
+{lease}				copy_response_headers {{
 					include {fields}
 				}}
 			}}

@@ -6,7 +6,9 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, Proxy, in_words};
+use super::{
+    FIELDS, LATEST, LEFT_TO_SERVICE, OnFailure, PATIENCE, Place, Proxy, has_open, in_words,
+};
 use crate::policy::{
     Policy,
     model::{AttributeSource, Field, Idempotency, Mode, Pattern, RequestLimit},
@@ -31,17 +33,23 @@ pub(super) fn write(
             address.port()
         ),
     };
+    let (has_open, is_rls) = (has_open(policy), proxy == Proxy::Envoy);
+    let [unsent, allowed, note, released] = match (has_open, is_rls) {
+        (false, _) => [""; 4],
+        (true, true) => [LEASE[0], "", "", RELEASE],
+        (true, false) => [LEASE[0], LEASE[1], LEFT_TO_SERVICE, ""],
+    };
     let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(PATIENCE));
     let told = Told::new(policy);
     let (actions, filter, protocol) = match proxy {
-        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, latest, &told), ""),
-        _ => (told.actions()?, rate_limit(on_failure, domain(policy)), HTTP2),
+        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, latest, &told, allowed), ""),
+        _ => (told.actions()? + released, rate_limit(on_failure, domain(policy)), HTTP2),
     };
     write!(
         f,
         r#"# limiter before a service: printed by `limiter bridge config {name}`.
 # {words}
-static_resources:
+{note}static_resources:
   listeners:
   # Where clients come in.
   - name: clients
@@ -72,7 +80,7 @@ static_resources:
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
               mutations:
-                request_mutations: [{{ remove: x-limiter-degrade }}, {{ remove: x-limiter-source }}]
+                request_mutations: [{{ remove: x-limiter-degrade }}, {{ remove: x-limiter-source }}{unsent}]
 {filter}          - name: envoy.filters.http.router
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -95,6 +103,15 @@ static_resources:
 "#
     )
 }
+
+/// What takes places from clients, and what hands them on to the service.
+const LEASE: [&str; 2] = [", { remove: x-limiter-lease }", ", { exact: x-limiter-lease }"];
+
+/// The action that gives the place of a request back at its end, whichever that is.
+const RELEASE: &str = "                  - apply_on_stream_done: true
+                    actions:
+                    - request_headers: { header_name: x-limiter-lease, descriptor_key: x-limiter-lease }
+";
 
 /// That a cluster is asked by HTTP/2.
 const HTTP2: &str = r#"    typed_extension_protocol_options:
@@ -122,7 +139,7 @@ fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
 }
 
 /// The filter that asks by HTTP.
-fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>) -> String {
+fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>, lease: &str) -> String {
     let (allows, latest) = (on_failure == OnFailure::Open, seconds(latest));
     let exact = |name: &str| format!("{{ exact: {} }}", text(&name.to_ascii_lowercase()));
     let fields = FIELDS.map(exact).join(", ");
@@ -146,7 +163,7 @@ fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>) -> String {
                   headers_to_add:
                   - {{ key: x-real-ip, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }}
                 authorization_response:
-                  allowed_upstream_headers: {{ patterns: [{{ exact: x-limiter-degrade }}, {{ exact: x-limiter-source }}] }}
+                  allowed_upstream_headers: {{ patterns: [{{ exact: x-limiter-degrade }}, {{ exact: x-limiter-source }}{lease}] }}
                   allowed_client_headers_on_success: {{ patterns: [{fields}] }}
 "#
     )

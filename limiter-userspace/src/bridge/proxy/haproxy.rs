@@ -78,14 +78,23 @@ backend limiter_bridge
     )
 }
 
+/// What gives the place of a request back. HAProxy has no later event that its engine could tell of.
+const RELEASE: &str = "
+# A request has its place until the headers of its response come, or for the `idle` of its limit.
+spoe-message limiter-release
+    args lease=var(txn.limiter.lease)
+    event on-http-response if { var(txn.limiter.lease) -m found }
+";
+
 /// Writes the part for the engine.
-pub(super) fn write_engine(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(super) fn write_engine(f: &mut fmt::Formatter<'_>, has_open: bool) -> fmt::Result {
+    let [message, release] = if has_open { [" limiter-release", RELEASE] } else { ["", ""] };
     write!(
         f,
         "# How HAProxy asks limiter: printed by `limiter bridge config haproxy-spoe`.
 [limiter]
 spoe-agent limiter
-    messages limiter-request
+    messages limiter-request{message}
     option var-prefix limiter
     option set-on-error error
     option continue-on-error
@@ -97,6 +106,6 @@ spoe-agent limiter
 spoe-message limiter-request
     args source=src source-port=src_port local=dst local-port=dst_port method=method target=pathq headers=req.hdrs_bin
     event on-frontend-http-request if {{ nbsrv(limiter_bridge) gt 0 }}
-"
+{release}"
     )
 }

@@ -110,15 +110,16 @@ impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { proxy, bridge, policy } = *self;
         let (on_failure, latest) = (on_failure(policy), latest(policy));
+        let has_open = has_open(policy);
         match proxy {
-            Proxy::Nginx => nginx::write(f, bridge, on_failure, latest),
-            Proxy::Caddy => caddy::write(f, bridge, on_failure, latest),
-            Proxy::Traefik => traefik::write(f, bridge, on_failure),
+            Proxy::Nginx => nginx::write(f, bridge, on_failure, latest, has_open),
+            Proxy::Caddy => caddy::write(f, bridge, on_failure, latest, has_open),
+            Proxy::Traefik => traefik::write(f, bridge, on_failure, has_open),
             Proxy::Envoy | Proxy::EnvoyExtAuthz => {
                 envoy::write(f, proxy, bridge, on_failure, latest, policy)
             }
             Proxy::Haproxy => haproxy::write(f, bridge, on_failure),
-            Proxy::HaproxySpoe => haproxy::write_engine(f),
+            Proxy::HaproxySpoe => haproxy::write_engine(f, has_open),
         }
     }
 }
@@ -138,6 +139,14 @@ pub fn latest(policy: &Policy) -> u32 {
     let delay = policy.longest_delay().div_ceil(1_000_000);
     LATEST.saturating_add(u32::try_from(delay).unwrap_or(u32::MAX))
 }
+
+/// Whether requests have places that are given back when they end.
+fn has_open(policy: &Policy) -> bool {
+    policy.on_requests.iter().any(|limit| limit.mode != Mode::Off && limit.has_open())
+}
+
+/// What a proxy that does not tell when a request ends leaves to the service, as a comment.
+const LEFT_TO_SERVICE: &str = "# A place of a request is given back by the service, which gets X-Limiter-Lease, or after the `idle` of its limit.\n";
 
 /// What a configuration does while the bridge does not answer, and why, in a sentence.
 const fn in_words(on_failure: OnFailure) -> &'static str {

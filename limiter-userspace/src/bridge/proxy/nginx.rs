@@ -5,11 +5,36 @@ use std::fmt;
 
 use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
 
+/// What tells the bridge that a request ended, in the location of the service and beside it.
+const RELEASE: [&str; 2] = [
+    "        # Its end gives its place back, also where its client goes away before.
+        post_action @limiter_release;
+",
+    r#"
+    location @limiter_release {
+        internal;
+        if ($limiter_x_limiter_lease = "") {
+            return 204;
+        }
+        rewrite ^ /v1/release break;
+        proxy_pass http://limiter_bridge;
+        proxy_method POST;
+        proxy_pass_request_headers off;
+        proxy_pass_request_body off;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_set_header Content-Length "";
+        proxy_set_header X-Limiter-Lease $limiter_x_limiter_lease;
+        proxy_ignore_client_abort on;
+"#,
+];
+
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
     latest: u32,
+    has_open: bool,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix:{path}"),
@@ -24,7 +49,8 @@ pub(super) fn write(
         "X-Limiter-Source",
         "Retry-After",
     ];
-    let set = refused.iter().chain(&FIELDS).map(|field| {
+    let lease: &[&str] = if has_open { &["X-Limiter-Lease"] } else { &[] };
+    let set = refused.iter().chain(lease).chain(&FIELDS).map(|field| {
         let name = variable(field);
         format!("        auth_request_set $limiter_{name} $upstream_http_{name};\n")
     });
@@ -37,6 +63,20 @@ pub(super) fn write(
     let (set, told) = (set.collect::<String>(), tell(&FIELDS));
     let retry = tell(&["Retry-After"]);
     let words = in_words(on_failure);
+    let [ends, release] = match has_open {
+        true => {
+            let [ends, release] = RELEASE;
+            let patience = format!(
+                "        proxy_connect_timeout {PATIENCE}ms;
+        proxy_send_timeout {LATEST}ms;
+        proxy_read_timeout {LATEST}ms;
+    }}
+"
+            );
+            [ends.to_owned(), format!("{release}{patience}")]
+        }
+        false => Default::default(),
+    };
     let [away, place] = match on_failure {
         OnFailure::Open => [
             "",
@@ -78,7 +118,7 @@ server {{
     location / {{
         auth_request /_limiter;
 {set}{told}        error_page 403 = @limiter_refused;
-{away}        # The service, which is told where to do less, and whether the kernel is about to drop packets of the source.
+{away}{ends}        # The service, which is told where to do less, and whether the kernel is about to drop packets of the source.
         proxy_set_header X-Limiter-Degrade $limiter_x_limiter_degrade;
         proxy_set_header X-Limiter-Source $limiter_x_limiter_source;
         proxy_pass http://127.0.0.1:8000;
@@ -115,7 +155,7 @@ server {{
         proxy_send_timeout {LATEST}ms;
         proxy_read_timeout {latest}ms;
         proxy_next_upstream error;
-{place}}}
+{place}{release}}}
 "#
     )
 }

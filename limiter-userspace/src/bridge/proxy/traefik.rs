@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use super::{OnFailure, Place};
+use super::{LEFT_TO_SERVICE, OnFailure, Place};
 
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
     on_failure: OnFailure,
+    has_open: bool,
 ) -> fmt::Result {
     let (server, note) = match bridge {
         Place::Tcp(address) => (address.to_string(), ""),
@@ -21,18 +22,19 @@ pub(super) fn write(
         OnFailure::Open => "although no limit has `on_failure: closed`",
         OnFailure::Closed => "as a limit with `on_failure: closed` asks",
     };
+    let [told, left] = if has_open { [", X-Limiter-Lease", LEFT_TO_SERVICE] } else { ["", ""] };
     write!(
         f,
         r#"# limiter before a service: printed by `limiter bridge config traefik`, for the file provider.
 # Traefik refuses all requests while the bridge does not answer, {words}.
-{note}# The source is X-Real-Ip, which Traefik sets itself unless forwardedHeaders of the entry point trusts the client.
+{note}{left}# The source is X-Real-Ip, which Traefik sets itself unless forwardedHeaders of the entry point trusts the client.
 http:
   middlewares:
     limiter:
       forwardAuth:
         address: "http://{server}/v1/auth?deny=429"
         trustForwardHeader: false
-        authResponseHeaders: [X-Limiter-Degrade, X-Limiter-Source]
+        authResponseHeaders: [X-Limiter-Degrade, X-Limiter-Source{told}]
   routers:
     service:
       rule: "PathPrefix(`/`)"

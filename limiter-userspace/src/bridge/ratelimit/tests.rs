@@ -250,3 +250,32 @@ fn a_limit_is_told_in_the_nearest_unit() {
         assert_eq!(per_unit(quota, window), expected);
     }
 }
+
+/// The service is told its places, and a call with them gives them back.
+#[test]
+fn a_call_about_the_end_of_a_request_gives_its_places_back() {
+    let layers = vec![RequestLayer {
+        allowance: Allowance::Concurrent { limit: 1, idle: SECOND },
+        key: None,
+    }];
+    let limit = RequestLimit { layers, ..RequestLimit::new("open", &[RequestKeyPart::Source]) };
+    let policy = Policy { on_requests: vec![limit], ..Policy::default() };
+    let decider = Decider::new(&policy, Table::in_memory(1_024)).unwrap();
+    let mut service = Service(decider, Arc::new(policy));
+    let ask = call(vec![descriptor(&[("remote_address", "192.0.2.9")])]);
+    assert_eq!(released(&ask), Ok(None));
+    for _ in 0..2 {
+        let (response, verdict) = service.ask(&ask).unwrap();
+        assert_eq!(verdict, Verdict::Pass);
+        assert_eq!(response.statuses[0].current_limit, None, "it has no unit of time");
+        let told = &response.request_headers_to_add[0];
+        assert_eq!(told.key, "x-limiter-lease");
+        let (refused, verdict) = service.ask(&ask).unwrap();
+        assert_eq!((verdict, refused.request_headers_to_add.len()), (Verdict::Limited, 0));
+        let ended = call(vec![descriptor(&[("x-limiter-lease", &told.value)])]);
+        let leases = released(&ended).unwrap().unwrap();
+        assert_eq!([1, 0].map(|_| service.0.release(&leases, NOW)), [1, 0]);
+    }
+    let wrong = call(vec![descriptor(&[("x-limiter-lease", "x")])]);
+    assert!(matches!(released(&wrong), Err(Fault::Lease(_))));
+}

@@ -64,7 +64,8 @@ impl Numbers {
         let Gcra { depth, shift, interval, .. } = meter.gcra;
         let window = match meter.kind() {
             Kind::Bucket => depth.div_ceil(1 << shift),
-            Kind::Fixed | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => interval,
+            Kind::Fixed | Kind::Sliding | Kind::SlidingLog => interval,
+            Kind::Concurrent => 0,
         };
         Ok(Self { meter, shared, quota, window, most })
     }

@@ -36,7 +36,7 @@ pub(in crate::bridge) struct Row {
     pub(in crate::bridge) area: Area,
     /// The most entries of a set that its keys take.
     pub(in crate::bridge) share: usize,
-    class: u16,
+    pub(in crate::bridge) class: u16,
     /// Whether requests are held back until their turn.
     pub(in crate::bridge) delays: bool,
     /// How long a request is known for its repeats, in ns; `None`: they are charged.
@@ -45,7 +45,7 @@ pub(in crate::bridge) struct Row {
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
     pub(in crate::bridge) shared: Entry,
-    pub(super) kind: Kind,
+    pub(in crate::bridge) kind: Kind,
     pub(super) parts: Vec<Part>,
     hash: KeyHash,
 }
@@ -171,7 +171,7 @@ impl Draft<'_> {
 
     /// Where the state of its keys is.
     pub(super) const fn area(&self) -> Area {
-        if Kind::is_wide(self.kind.number()) { Area::Logs } else { Area::Keys }
+        if Kind::is_wide(self.kind.number()) { Area::Wide } else { Area::Keys }
     }
 }
 

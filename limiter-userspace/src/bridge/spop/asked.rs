@@ -19,7 +19,20 @@ use super::{
 };
 
 /// The message that asks about a request.
-const MESSAGE: &str = "limiter-request";
+const REQUEST: &str = "limiter-request";
+/// The message that gives the places of a request back.
+const RELEASE: &str = "limiter-release";
+
+/// What a frame says.
+#[derive(Debug)]
+pub(super) enum Message<'f> {
+    /// It asks about a request.
+    Request(Told<'f>),
+    /// A request ended that took these places.
+    Release(&'f str),
+    /// Nothing that is known here.
+    Other,
+}
 
 /// The arguments of the message. HAProxy makes them of the request itself; no client can set them.
 #[derive(Debug, Default)]
@@ -32,14 +45,17 @@ pub(super) struct Told<'f> {
     headers: Option<HeaderMap>,
 }
 
-/// Reads what a frame asks; `None` if it asks about no request.
+/// Reads what a frame says.
 ///
 /// # Errors
 /// [`Fault`] for a frame that cannot be read.
-pub(super) fn read(messages: Messages<'_>) -> Result<Option<Told<'_>>, Fault> {
-    let (mut question, mut headers) = (None, None);
+pub(super) fn read(messages: Messages<'_>) -> Result<Message<'_>, Fault> {
+    let (mut question, mut headers, mut lease) = (None, None, None);
     messages.each(|message, name, value| {
-        if message != MESSAGE {
+        if message == RELEASE && name == "lease" {
+            lease = value.text();
+        }
+        if message != REQUEST {
             return;
         }
         let question = question.get_or_insert_with(Told::default);
@@ -55,10 +71,13 @@ pub(super) fn read(messages: Messages<'_>) -> Result<Option<Told<'_>>, Fault> {
             _ => {}
         }
     })?;
-    if let (Some(question), Some(bytes)) = (&mut question, headers) {
+    let Some(mut question) = question else {
+        return Ok(lease.map_or(Message::Other, Message::Release));
+    };
+    if let Some(bytes) = headers {
         question.headers = headers_of(bytes)?;
     }
-    Ok(question)
+    Ok(Message::Request(question))
 }
 
 impl Told<'_> {

@@ -1,12 +1,14 @@
 //! The answers to HAProxy, by SPOP 2.0, the protocol of its Stream Processing Offload Engine.
 //!
-//! HAProxy asks by a message `limiter-request`. The answer sets variables of the transaction:
+//! HAProxy asks by a message `limiter-request`. It gives places back by a message `limiter-release`, whose argument `lease` is
+//! what the variable of this name had. The answer to the first sets variables of the transaction:
 //!
 //! | variable | type | meaning |
 //! |---|---|---|
 //! | `status` | number | 204 for a request that passes, 429 or 403 for one that is refused, 400 for one that no limit can be held to |
 //! | `limit` | text | the limit that refuses it |
 //! | `degrade` | text | the limits that have the service do less for one that passes |
+//! | `lease` | text | the [places](super::lease) that the request took |
 //! | `source` | text | what the kernel has left for the source |
 //! | `body` | text | the body of a refusal, `application/problem+json` |
 //! | `ratelimit`, `retry_after`, … | text | the [fields](super::fields) of the answer, with `_` for `-` |
@@ -29,7 +31,7 @@ use tokio::{
 };
 
 use self::{
-    asked::read,
+    asked::{Message, read},
     frame::{Frame, Id, MOST, Messages, Set, write_answer, write_disconnect, write_hello},
 };
 use super::{
@@ -37,6 +39,7 @@ use super::{
     http::{Accepted, Decision, PATIENCE, Service, Timed, ended, random},
     listener::Peer,
 };
+use crate::query;
 
 /// How long a conversation may be silent between questions: HAProxy ends it itself before.
 const SILENCE: Duration = Duration::from_secs(300);
@@ -181,9 +184,19 @@ async fn answer(
 ) -> Result<(), Fault> {
     let begin = Instant::now();
     let number = |status: u16| ("status", Set::Number(status.into()));
-    let Some(asked) = read(messages)? else {
-        write_answer(answers, id, []);
-        return Ok(());
+    let asked = match read(messages)? {
+        Message::Request(asked) => asked,
+        Message::Release(lease) => {
+            let leases = lease.parse();
+            leases.iter().for_each(|leases| service.in_force.release(leases, query::now()));
+            write_answer(answers, id, []);
+            service.tallies.answered("release", if leases.is_ok() { 204 } else { 400 });
+            return Ok(());
+        }
+        Message::Other => {
+            write_answer(answers, id, []);
+            return Ok(());
+        }
     };
     let decision = match asked.question(peer) {
         Ok(question) => service.decide(&service.in_force.policy(), &question).await,
@@ -200,6 +213,7 @@ async fn answer(
             tell("limit", answer.limited_by(&policy).map(str::to_owned));
             tell("body", problem(&policy, &answer).map(|body| body.to_string()));
             tell("degrade", degraded(&policy, &answer));
+            tell("lease", answer.leases.told());
             tell("source", over.map(|over| over.to_string()));
             (answer.verdict.refusal().unwrap_or(204), texts)
         }

@@ -90,9 +90,9 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 4], Be
     })?;
     let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
     let memory = Memory::Mapped(mapping);
-    let [keys, logs, shared] = layout.sizes();
+    let [keys, wide, shared] = layout.sizes();
     let ([a, b, c, d], [low, high]) = (seed, boot);
-    let header = [MAGIC, LAYOUT, keys, logs, shared, a, b, c, d, low, high, 1];
+    let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, c, d, low, high, 1];
     for (word, new) in memory.iter().zip(header) {
         word.store(new, Ordering::Release);
     }

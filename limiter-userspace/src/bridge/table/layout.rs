@@ -1,7 +1,7 @@
 //! Where what lies in the memory of a table.
 //!
-//! In words of 64 bits: the header; the entries of keys whose state is a word, those of logs, and the shared states of rows;
-//! then the slots of logs and of shared states.
+//! In words of 64 bits: the header; the entries of keys whose state is a word, those of keys with slots beside it, and the
+//! shared states of rows; then the slots of both.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use limiter_common::{abi::table::WAYS, algorithm::sliding_log::SlidingLog};
 pub(super) const HEADER: usize = 512;
 /// Words of an entry: a cache line.
 const ENTRY: usize = 8;
-/// For so many keys there is one log, which takes 17 times the room.
-const KEYS_PER_LOG: usize = 32;
+/// For so many keys there is one with slots, which takes 17 times the room.
+const KEYS_PER_WIDE: usize = 32;
 /// Rows that can have a shared state.
 pub(in crate::bridge) const MOST_SHARED: usize = 1_024;
 
@@ -21,8 +21,8 @@ pub(in crate::bridge) const MOST_SHARED: usize = 1_024;
 pub(in crate::bridge) enum Area {
     /// The state is a word.
     Keys,
-    /// The state is a log: a control word, and slots.
-    Logs,
+    /// The state is a log or places of open requests: a word, and slots.
+    Wide,
 }
 
 /// The number of an entry.
@@ -130,29 +130,29 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     keys: usize,
-    logs: usize,
+    wide: usize,
 }
 
 impl Layout {
     /// The layout with room for so many keys.
     pub(super) fn new(keys: usize) -> Self {
         let keys = keys.clamp(1, super::Table::MOST_KEYS).next_multiple_of(WAYS);
-        Self { keys, logs: (keys / KEYS_PER_LOG).max(1).next_multiple_of(WAYS) }
+        Self { keys, wide: (keys / KEYS_PER_WIDE).max(1).next_multiple_of(WAYS) }
     }
 
     /// What tells the layout from that of another size.
     pub(super) const fn sizes(&self) -> [u64; 3] {
-        [self.keys as u64, self.logs as u64, MOST_SHARED as u64]
+        [self.keys as u64, self.wide as u64, MOST_SHARED as u64]
     }
 
     /// All words.
     pub(super) const fn words(&self) -> usize {
-        self.slots_begin() + (self.logs + MOST_SHARED) * SlidingLog::MOST
+        self.slots_begin() + (self.wide + MOST_SHARED) * SlidingLog::MOST
     }
 
-    /// The sets of keys and of logs.
+    /// The sets of both areas.
     pub(super) const fn sets(&self) -> usize {
-        (self.keys + self.logs) / WAYS
+        (self.keys + self.wide) / WAYS
     }
 
     /// All entries.
@@ -160,13 +160,18 @@ impl Layout {
         (0..self.all()).map(|number| Entry(number as u32))
     }
 
+    /// The entries that have slots.
+    pub(super) fn with_slots(&self) -> impl Iterator<Item = Entry> + use<> {
+        (self.keys..self.all()).map(|number| Entry(number as u32))
+    }
+
     /// The shared states.
     pub(super) fn shared(&self) -> impl Iterator<Item = Entry> {
-        (self.keys + self.logs..self.all()).map(|number| Entry(number as u32))
+        (self.keys + self.wide..self.all()).map(|number| Entry(number as u32))
     }
 
     pub(super) const fn is_shared(&self, entry: Entry) -> bool {
-        entry.0 as usize >= self.keys + self.logs
+        entry.0 as usize >= self.keys + self.wide
     }
 
     /// The set of a key.
@@ -174,7 +179,7 @@ impl Layout {
     pub(super) const fn set(&self, area: Area, key: Key) -> usize {
         let (first, entries) = match area {
             Area::Keys => (0, self.keys),
-            Area::Logs => (self.keys, self.logs),
+            Area::Wide => (self.keys, self.wide),
         };
         // The upper half of the hash, as the lower one is the tag.
         let share = (key.0[0] >> 32) * (entries / WAYS) as u64;
@@ -201,7 +206,7 @@ impl Layout {
     }
 
     const fn all(&self) -> usize {
-        self.keys + self.logs + MOST_SHARED
+        self.keys + self.wide + MOST_SHARED
     }
 
     const fn slots_begin(&self) -> usize {

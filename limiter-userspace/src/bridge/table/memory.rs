@@ -8,7 +8,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use limiter_common::base::{slots::Slots, word::Word};
+use limiter_common::{
+    algorithm::concurrent,
+    base::{slots::Slots, word::Word},
+};
 use rustix::{
     fs::fstatfs,
     mm::{MapFlags, ProtFlags, mmap, munmap},
@@ -128,11 +131,11 @@ impl Word for StateWord<'_> {
     }
 }
 
-/// The slots of a log. Nobody else moves them meanwhile.
+/// The slots of a log, or of open requests. Nobody else moves them meanwhile.
 #[derive(Clone, Copy)]
-pub(in crate::bridge) struct LogSlots<'t>(pub(super) &'t [AtomicU64]);
+pub(in crate::bridge) struct WideSlots<'t>(pub(super) &'t [AtomicU64]);
 
-impl Slots for LogSlots<'_> {
+impl Slots for WideSlots<'_> {
     fn load(&self, place: usize) -> u64 {
         self.0.get(place).map_or(0, |slot| slot.load(Ordering::Relaxed))
     }
@@ -151,3 +154,5 @@ impl Slots for LogSlots<'_> {
         found
     }
 }
+
+impl concurrent::Table for WideSlots<'_> {}

@@ -87,7 +87,7 @@ fn a_key_that_owes_is_never_evicted_and_one_that_does_not_is() {
     for number in &known {
         assert!(table.find(Area::Keys, key(*number)).is_some());
     }
-    assert!(known.iter().all(|number| table.find(Area::Logs, key(*number)).is_none()));
+    assert!(known.iter().all(|number| table.find(Area::Wide, key(*number)).is_none()));
     // A second later nobody owes any more.
     let new = 1_000_000;
     let entry = table.vacancy(Area::Keys, key(new), NOW + SECOND + 1, WAYS, |_| false).unwrap();
@@ -183,8 +183,8 @@ fn a_log_that_another_key_goes_on_with_is_empty() {
     let table = Table::in_memory(16);
     let log = log();
     let events = |number: u64, now: u64| {
-        let entry = table.find(Area::Logs, key(number)).unwrap_or_else(|| {
-            let entry = table.vacancy(Area::Logs, key(number), now, WAYS, |_| false).unwrap();
+        let entry = table.find(Area::Wide, key(number)).unwrap_or_else(|| {
+            let entry = table.vacancy(Area::Wide, key(number), now, WAYS, |_| false).unwrap();
             table.insert(entry, key(number), &log, now);
             entry
         });
@@ -203,7 +203,7 @@ fn a_log_that_another_key_goes_on_with_is_empty() {
             assert_eq!(events(round * 16 + number, now), 5);
             assert_eq!(events(round * 16 + number, now), 0);
         }
-        assert!(table.vacancy(Area::Logs, key(u64::MAX), now, WAYS, |_| false).is_none());
+        assert!(table.vacancy(Area::Wide, key(u64::MAX), now, WAYS, |_| false).is_none());
     }
 }
 
@@ -213,7 +213,7 @@ fn an_event_that_was_counted_and_not_written_is_one() {
     let log = log();
     let [entry, control] = {
         let table = directory.open();
-        let entry = table.vacancy(Area::Logs, key(1), NOW, WAYS, |_| false).unwrap();
+        let entry = table.vacancy(Area::Wide, key(1), NOW, WAYS, |_| false).unwrap();
         table.insert(entry, key(1), &log, NOW);
         let (word, slots) = (table.word(entry), table.slots(entry));
         for step in 0..150 {
@@ -229,7 +229,7 @@ fn an_event_that_was_counted_and_not_written_is_one() {
     };
     let now = NOW + 149 * 20 * SECOND;
     let table = directory.open();
-    let found = table.find(Area::Logs, key(1)).unwrap();
+    let found = table.find(Area::Wide, key(1)).unwrap();
     assert_eq!(table.layout.place(found, Field::FIRST) as u64, entry);
     let (word, slots) = (table.word(found), table.slots(found));
     assert_eq!((word.get(), log.sliding_log().fill(&word, &slots, now)), (control, 3));
@@ -330,7 +330,7 @@ proptest! {
             }
             // Keys where they belong, so that their states are not thrown away.
             for (number, entry) in (0..).zip(table.layout.entries()) {
-                let area = if table.layout.slots(entry).is_some() { Area::Logs } else { Area::Keys };
+                let area = if table.layout.slots(entry).is_some() { Area::Wide } else { Area::Keys };
                 let own = (number..).map(key).take(600);
                 let own = own.filter(|own| table.layout.set(area, *own) == entry.set());
                 if let Some(own) = own.into_iter().next() {
@@ -345,7 +345,7 @@ proptest! {
             [bucket(5), log(), Meter::sliding(Window::new(9, SECOND).unwrap()), bucket(1 << 20)];
         for (at, (number, now)) in steps.into_iter().enumerate() {
             let meter = &meters[at % meters.len()];
-            let area = if meter.is_wide() { Area::Logs } else { Area::Keys };
+            let area = if meter.is_wide() { Area::Wide } else { Area::Keys };
             let Some(entry) = table.find(area, key(number)) else {
                 if let Some(entry) = table.vacancy(area, key(number), now, WAYS, |_| false) {
                     table.insert(entry, key(number), meter, now);

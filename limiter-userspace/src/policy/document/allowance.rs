@@ -243,6 +243,9 @@ impl Terms<'_> {
             Allowance::LeakyBucket { depth, .. } => depth,
             Allowance::Gcra { rate, tolerance } => at_once(rate, tolerance),
             Allowance::FixedWindow { limit, .. } | Allowance::SlidingWindow { limit, .. } => limit,
+            Allowance::Concurrent { limit, .. } if matches!(self.unit, Unit::Requests { .. }) => {
+                limit
+            }
             Allowance::SlidingLog { .. } | Allowance::Concurrent { .. } => return true,
         };
         let dearest = self.dearest();

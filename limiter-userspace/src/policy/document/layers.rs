@@ -29,11 +29,9 @@ pub(super) type KeyReader<'r, K> = &'r dyn Fn(&Node<'_>, &mut Findings<'_>) -> O
 /// Whether the algorithm supports what the limit counts; a fault if not.
 pub(super) fn count_fits(terms: Terms<'_>, at: Place, findings: &mut Findings<'_>) -> bool {
     let (message, remedy) = match (terms.algorithm, terms.unit) {
-        (Algorithm::Concurrent, Unit::Packets(Count::Connections)) => return true,
-        (Algorithm::Concurrent, Unit::Requests { .. }) => (
-            "there is no `concurrent` on requests yet",
-            "take another algorithm, such as token_bucket",
-        ),
+        (Algorithm::Concurrent, Unit::Packets(Count::Connections) | Unit::Requests { .. }) => {
+            return true;
+        }
         (Algorithm::Concurrent, _) => {
             ("concurrent counts open connections, nothing else", "write `count: connections`")
         }

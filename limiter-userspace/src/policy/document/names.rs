@@ -202,12 +202,6 @@ pub(super) fn algorithms() -> Vec<&'static str> {
     words(&ALGORITHMS)
 }
 
-/// The algorithms of limits on requests: all but open connections, which requests do not hold.
-pub(super) fn algorithms_of_requests() -> Vec<&'static str> {
-    let known = ALGORITHMS.iter().filter(|(_, algorithm)| *algorithm != Algorithm::Concurrent);
-    known.map(|&(name, _)| name).collect()
-}
-
 /// The values of `on` in a limit on packets.
 pub(super) fn packets() -> Vec<&'static str> {
     word_for(&On::Packets, &ON).into_iter().collect()

@@ -146,13 +146,14 @@ pub(super) const fn algorithm_of(allowance: &Allowance) -> Algorithm {
     }
 }
 
-/// Reads `idle`: the time without packets after which a connection counts as closed, in nanoseconds.
+/// Reads `idle` in nanoseconds: the time without packets after which a connection counts as closed, and that after which a
+/// request does whose end nobody told.
 pub(super) fn idle_time(node: &Node<'_>, findings: &mut Findings<'_>) -> Option<u64> {
     let idle = scalar::duration(node, findings)?;
     let message = match idle {
-        ..Concurrent::SHORTEST => "a connection has to be silent for 1 s at least",
+        ..Concurrent::SHORTEST => "`idle` is 1 s at least",
         Concurrent::SHORTEST..=Concurrent::LONGEST => return Some(idle),
-        _ => "a silence of a connection is at most 30 days",
+        _ => "`idle` is at most 30 days",
     };
     findings.add(node.at, message, "give 1s to 30d, such as `idle: 5m`");
     None

@@ -53,11 +53,12 @@ pub enum Allowance {
         /// The length of the window in ns, 1 ns to 366 days; a document gives at least 1 ms.
         window: u64,
     },
-    /// At most `limit` open connections.
+    /// At most `limit` open connections or requests.
     Concurrent {
-        /// Open connections, 1 to 128.
+        /// Open connections or requests, 1 to 128.
         limit: u64,
-        /// Time without packets after which a connection counts as closed, in ns: 1 s to 30 days.
+        /// Time without packets after which a connection counts as closed, and time after which a request does whose end nobody
+        /// told, in ns: 1 s to 30 days.
         idle: u64,
     },
 }

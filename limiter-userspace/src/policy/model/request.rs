@@ -305,6 +305,23 @@ impl RequestLimit {
         self.delay.is_some() && self.mode == Mode::Enforce
     }
 
+    /// What its layers, its overrides and its candidate admit.
+    pub fn allowances(&self) -> impl Iterator<Item = Allowance> {
+        let layers = self.layers.iter().map(|layer| layer.allowance);
+        let overrides = self.overrides.iter().filter_map(|one| one.layers.as_ref()).flatten();
+        layers.chain(overrides.copied()).chain(self.candidate)
+    }
+
+    /// Whether it counts how many requests are open, beside what else its layers count.
+    pub fn has_open(&self) -> bool {
+        self.allowances().any(|it| matches!(it, Allowance::Concurrent { .. }))
+    }
+
+    /// Whether it counts how many requests are open, and nothing else.
+    pub fn is_of_open(&self) -> bool {
+        self.has_open() && self.allowances().all(|it| matches!(it, Allowance::Concurrent { .. }))
+    }
+
     /// The keys that state is kept by: that of the limit, if a layer has none of its own, and those of layers.
     pub fn keys(&self) -> impl Iterator<Item = &RequestKey> {
         let is_used = self.layers.is_empty() || self.layers.iter().any(|it| it.key.is_none());

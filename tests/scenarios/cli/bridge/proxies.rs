@@ -113,7 +113,7 @@ impl<'b> Proxy<'b> {
     }
 
     /// Waits until it asks the bridge. HAProxy looks twice a second whether that answers.
-    fn wait_for_the_bridge(&self) {
+    pub(super) fn wait_for_the_bridge(&self) {
         let begin = Instant::now();
         while self.get(99, "GET /login", &[]).field("ratelimit").is_none() {
             assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&self.log).unwrap());
@@ -122,7 +122,7 @@ impl<'b> Proxy<'b> {
     }
 
     /// A connection from the address `127.0.0.N`.
-    fn connect(&self, number: u8) -> io::Result<TcpStream> {
+    pub(super) fn connect(&self, number: u8) -> io::Result<TcpStream> {
         let connect = || {
             let from = SocketAddr::from(([127, 0, 0, number], 0));
             connect_from(from, SocketAddr::from(([127, 0, 0, 1], PORT)))
@@ -186,7 +186,12 @@ fn for_proxies(document: &Document) -> String {
 
 /// Such a bridge.
 pub(super) fn bridge(bench: &Bench, document: &Document) -> Bridge {
-    Bridge::start(bench, document, &for_proxies(document))
+    bridge_and(bench, document, "")
+}
+
+/// Such a bridge, with more arguments.
+pub(super) fn bridge_and(bench: &Bench, document: &Document, more: &str) -> Bridge {
+    Bridge::start(bench, document, &format!("{} {more}", for_proxies(document)))
 }
 
 /// A bridge that the workers of nginx may ask, and whose user is nobody.

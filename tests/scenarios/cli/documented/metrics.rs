@@ -70,8 +70,10 @@ fn the_page_has_every_metric_with_its_labels() {
 #[test]
 fn the_page_has_every_metric_of_a_bridge() {
     let bench = Bench::new();
-    let document =
-        Document::new("limits: [{name: all, on: requests, key: source, rate: 10/s, burst: 5}]");
+    let document = Document::new(
+        "limits: [{name: all, on: requests, key: source, rate: 10/s, burst: 5},\
+         {name: open, on: requests, key: all, algorithm: concurrent, limit: 5}]",
+    );
     let bridge = Bridge::start(&bench, &document, "");
     bridge.ask("GET /v1/auth", &["X-Real-IP: 192.0.2.9"]);
     compare(&bridge.ask("GET /metrics", &[]).body, "Of a bridge");

@@ -11,7 +11,7 @@ proptest! {
     /// One that comes a nanosecond earlier is.
     #[test]
     fn who_waits_as_told_is_not_refused_again(
-        kinds in prop::collection::vec((0..6_u64, 1..40_u64, 1..60_u64, 1..100_u64), 1..4),
+        kinds in prop::collection::vec((0..7_u64, 1..40_u64, 1..60_u64, 1..100_u64), 1..4),
         steps in prop::collection::vec((1..5_u64, 0..3 * SECOND), 1..150),
         begin in 0..1_000 * SECOND,
     ) {
@@ -24,7 +24,8 @@ proptest! {
                 2 => Allowance::Gcra { rate, tolerance: window / packets * burst },
                 3 => Allowance::FixedWindow { limit: burst, window },
                 4 => Allowance::SlidingWindow { limit: burst, window },
-                _ => Allowance::SlidingLog { limit: burst, window },
+                5 => Allowance::SlidingLog { limit: burst, window },
+                _ => Allowance::Concurrent { limit: burst, idle: window },
             })
         }).collect();
         let mut decider = decider(&policy(&limits));
@@ -51,7 +52,7 @@ proptest! {
     /// What is told to be left passes, one after the other, and no more.
     #[test]
     fn what_is_left_passes(
-        kind in select(vec![0, 1, 3, 4, 5]),
+        kind in select(vec![0, 1, 3, 4, 5, 6]),
         burst in 1..30_u64,
         steps in prop::collection::vec(0..5 * SECOND, 1..50),
     ) {
@@ -61,7 +62,8 @@ proptest! {
             1 => Allowance::LeakyBucket { rate, depth: burst },
             3 => Allowance::FixedWindow { limit: burst, window },
             4 => Allowance::SlidingWindow { limit: burst, window },
-            _ => Allowance::SlidingLog { limit: burst, window },
+            5 => Allowance::SlidingLog { limit: burst, window },
+            _ => Allowance::Concurrent { limit: burst, idle: window },
         };
         let mut decider = decider(&policy(&[by_source("source", allowance)]));
         let (asked, mut answer, mut now) = (Asked::default(), Answer::default(), NOW);

@@ -15,6 +15,8 @@ enum State {
     Word(u64),
     /// The times of the events.
     Log(Vec<u64>),
+    /// The times at which open requests came, by their numbers.
+    Open(Vec<(usize, u64)>),
 }
 
 /// A limit with one layer, and its states.
@@ -47,12 +49,27 @@ impl Naive {
     }
 
     /// The state after a request; `None` if it has no room. `Err` if the limit is not about it.
-    fn look(&self, asked: &Asked, hits: u64, now: u64) -> Result<(String, Option<State>), ()> {
+    fn look(
+        &self,
+        asked: &Asked,
+        (number, hits): (usize, u64),
+        now: u64,
+    ) -> Result<(String, Option<State>), ()> {
         let method = self.limit.matching.fields.get(&Field::Method);
         if method.is_some_and(|patterns| !patterns.iter().any(|it| it.accepts(asked.method))) {
             return Err(());
         }
         let key = self.key(asked).ok_or(())?;
+        if let Allowance::Concurrent { limit, idle } = self.limit.layers[0].allowance {
+            let mut open = match self.states.get(&key) {
+                Some(State::Open(open)) => open.clone(),
+                _ => Vec::new(),
+            };
+            open.retain(|(_, time)| is_open(idle, *time, now));
+            let fits = open.len() as u64 + hits <= limit;
+            open.extend((0..hits).map(|_| (number, now)));
+            return Ok((key, fits.then_some(State::Open(open))));
+        }
         let Allowance::SlidingLog { limit, window } = self.limit.layers[0].allowance else {
             let word = match self.states.get(&key) {
                 Some(State::Word(word)) => *word,
@@ -79,10 +96,16 @@ impl Naive {
     }
 }
 
+/// Whether a request that came at `time` is open still at `now`, if nobody told its end: times are kept in ticks of 2^24 ns, and
+/// are up to an eighth of `idle` younger than the last packet where there are several.
+const fn is_open(idle: u64, time: u64, now: u64) -> bool {
+    (now >> 24) - (time >> 24) <= (idle >> 24) + (idle >> 27) + 2
+}
+
 fn allowance() -> impl Strategy<Value = Allowance> {
     let rate = (1..50_u64, 1..100_u64)
         .prop_map(|(packets, seconds)| Rate { packets, period: seconds * SECOND });
-    (0..6, rate, 1..8_u64).prop_map(|(kind, rate, burst)| {
+    (0..8, rate, 1..8_u64).prop_map(|(kind, rate, burst)| {
         let window = rate.period;
         match kind {
             0 => Allowance::TokenBucket { rate, burst },
@@ -90,7 +113,8 @@ fn allowance() -> impl Strategy<Value = Allowance> {
             2 => Allowance::Gcra { rate, tolerance: rate.period / rate.packets * (burst - 1) },
             3 => Allowance::FixedWindow { limit: burst, window },
             4 => Allowance::SlidingWindow { limit: burst, window },
-            _ => Allowance::SlidingLog { limit: burst, window },
+            5 => Allowance::SlidingLog { limit: burst, window },
+            _ => Allowance::Concurrent { limit: burst, idle: window },
         }
     })
 }
@@ -141,6 +165,7 @@ proptest! {
     fn every_verdict_is_that_of_the_model(
         limits in prop::collection::vec(any_limit(), 1..6),
         events in events(),
+        ends in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..300),
         restart in 0..300_usize,
     ) {
         let mut limits = limits;
@@ -154,6 +179,7 @@ proptest! {
         let open = || Decider::new(&policy, Table::open(&directory.file(), KEYS).unwrap()).unwrap();
         let mut decider = Some(open());
         let (mut now, mut answer) = (NOW, Answer::default());
+        let mut told: Vec<(usize, Leases)> = Vec::new();
         for (at, (asked, hits, later)) in events.iter().enumerate() {
             now += later;
             if at == restart {
@@ -165,14 +191,35 @@ proptest! {
             if at % 16 == 0 {
                 decider.apply(&policy).unwrap();
             }
+            // Some request ends, which may have ended before.
+            if let Some((ended, true)) = ends.get(at).filter(|_| !told.is_empty()) {
+                let (number, leases) = ended.get(&told);
+                let mut released = 0;
+                for model in &mut models {
+                    for state in model.states.values_mut() {
+                        let State::Open(open) = state else { continue };
+                        let before = open.len();
+                        open.retain(|(own, _)| own != number);
+                        released += (before - open.len()) as u64;
+                    }
+                }
+                prop_assert!(decider.release(leases, now) >= released.min(1));
+                prop_assert_eq!(decider.release(leases, now), 0);
+            }
             decider.decide(&asked.request(), *hits, now, &mut answer);
-            let looked: Vec<_> = models.iter().map(|it| it.look(asked, *hits, now)).collect();
+            let looked: Vec<_> = models.iter().map(|it| it.look(asked, (at, *hits), now)).collect();
             let refuses = |(model, looked): (&Naive, &Result<(String, Option<State>), ()>)| {
                 model.limit.mode == Mode::Enforce && matches!(looked, Ok((_, None)))
             };
             let passes = !models.iter().zip(&looked).any(refuses);
             let verdict = if passes { Verdict::Pass } else { Verdict::Limited };
             prop_assert_eq!(answer.verdict, verdict, "event {}: {:?}", at, asked);
+            let takes = looked.iter().any(|looked| matches!(looked, Ok((_, Some(State::Open(_))))));
+            prop_assert_eq!(!answer.leases.is_empty(), passes && takes);
+            if !answer.leases.is_empty() {
+                // As a proxy has it.
+                told.push((at, answer.leases.to_string().parse().unwrap()));
+            }
             for (model, looked) in models.iter_mut().zip(looked).filter(|_| passes) {
                 if let Ok((key, Some(state))) = looked {
                     model.states.insert(key, state);

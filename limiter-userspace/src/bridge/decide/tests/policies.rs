@@ -278,10 +278,8 @@ fn a_request_about_more_limits_than_are_asked_is_refused() {
 fn what_no_table_can_count_is_told() {
     let errors =
         |limit: RequestLimit| Decider::new(&policy(&[limit]), Table::in_memory(16)).unwrap_err();
-    let connections = Allowance::Concurrent { limit: 5, idle: SECOND };
-    let error = errors(by_source("web", connections));
-    assert!(matches!(error, PolicyError::NotOnRequests { .. }), "{error}");
-    assert!(error.remedy().is_some());
+    let error = errors(by_source("web", Allowance::Concurrent { limit: 129, idle: SECOND }));
+    assert!(matches!(error, PolicyError::Algorithm { .. }), "{error}");
     let other = RequestKeyPart::Field(Field::Attribute("other".to_owned()));
     assert!(matches!(
         errors(limit("web", &[other], per_minute(1, 1))),

@@ -60,17 +60,22 @@ pub(in crate::policy::document) static LIMIT: Shape = Shape {
             Word(names::modes),
             "`monitor` counts what it would refuse; `drop` refuses all that matches; `off` nothing.",
         ),
-        key(
-            "algorithm",
-            Word(names::algorithms_of_requests),
-            "How it decides; token_bucket by default.",
-        ),
+        key("algorithm", Word(names::algorithms), "How it decides; token_bucket by default."),
         key("rate", RATE, "What is admitted in the long run."),
         key("burst", AMOUNT, "token_bucket: what is admitted at once after a rest."),
         key("depth", AMOUNT, "leaky_bucket: what the queue holds."),
         key("tolerance", AMOUNT, "gcra: how early requests may come, or how many at once."),
-        key("limit", AMOUNT, "Windows: what one admits."),
+        key(
+            "limit",
+            AMOUNT,
+            "Windows: what one admits; concurrent: requests that are open at once.",
+        ),
         key("window", DURATION, "Windows: how long one is."),
+        key(
+            "idle",
+            DURATION,
+            "concurrent: a request whose end nobody tells is open for so long; 5m by default.",
+        ),
         key("layers", List(&Map(&LAYER)), "Several rates, all of which must admit."),
         key("unlimited", Flag, "In place of a rate: only those with an override are limited."),
         key("candidate", Map(&ALLOWANCE), "Counted beside the live rate, never enforced."),
@@ -173,6 +178,7 @@ pub(in crate::policy::document) static ALLOWANCE: Shape = Shape {
         key("tolerance", AMOUNT, "See the limit's."),
         key("limit", AMOUNT, "See the limit's."),
         key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
     ],
 };
 
@@ -181,13 +187,14 @@ pub(in crate::policy::document) static LAYER: Shape = Shape {
     what: "a layer on requests",
     keys: &[
         key("key", KEY, "A key of its own, in a ladder."),
-        key("algorithm", Word(names::algorithms_of_requests), "That of the limit by default."),
+        key("algorithm", Word(names::algorithms), "That of the limit by default."),
         key("rate", RATE, "See the limit's."),
         key("burst", AMOUNT, "See the limit's."),
         key("depth", AMOUNT, "See the limit's."),
         key("tolerance", AMOUNT, "See the limit's."),
         key("limit", AMOUNT, "See the limit's."),
         key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
     ],
 };
 
@@ -209,5 +216,6 @@ pub(in crate::policy::document) static OVERRIDE: Shape = Shape {
         key("tolerance", AMOUNT, "See the limit's."),
         key("limit", AMOUNT, "See the limit's."),
         key("window", DURATION, "See the limit's."),
+        key("idle", DURATION, "See the limit's."),
     ],
 };
