@@ -123,6 +123,13 @@ const PACKAGES: &[Package] = &[
         why: "a client that waits as the bridge tells it to",
     },
     Package {
+        name: "openssl",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("openssl"),
+        why: "makes the certificates of bridges and proxies, as the page about requests shows",
+    },
+    Package {
         name: "python3",
         used_by: Use::Traffic,
         distro_toolchain: false,

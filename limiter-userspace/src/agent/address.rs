@@ -27,11 +27,19 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Whether only processes of this host reach it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(address) => address.ip().is_loopback(),
+        }
+    }
+
     /// Who can read what is served there, in words.
     pub fn protection(&self) -> &'static str {
         match self {
             Self::Unix(_) => "for its owner and group",
-            Self::Tcp(address) if address.ip().is_loopback() => "for this host",
+            Self::Tcp(_) if self.is_local() => "for this host",
             Self::Tcp(_) => "in plain HTTP without TLS, for whoever can reach it",
         }
     }
@@ -71,6 +79,19 @@ pub(crate) fn remove_dead(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_of_this_host_or_of_any() {
+        let is_local = |text: &str| text.parse::<Address>().unwrap().is_local();
+        for text in ["127.0.0.1:9190", "127.7.7.7:1", "[::1]:9190", "unix:/run/a.sock"] {
+            assert!(is_local(text), "{text}");
+        }
+        for text in ["0.0.0.0:9190", "[::]:9190", "192.0.2.1:80", "[2001:db8::1]:80"] {
+            assert!(!is_local(text), "{text}");
+        }
+        // An IPv4 address that is written as one of IPv6 counts as any other.
+        assert!(!is_local("[::ffff:127.0.0.1]:80"));
+    }
 
     #[test]
     fn an_address_says_who_can_read_it() {

@@ -2,16 +2,19 @@
 
 use std::{
     fmt,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
 };
 
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 
-use super::table::Began;
+use super::{
+    table::Began,
+    tls::{HandshakeResult, TlsError},
+};
 use crate::{
     agent::address::Address,
-    error::Error,
+    error::{Error, Failure as _},
     output::faults::described,
     policy::{
         document::{Warnings, format_instant},
@@ -71,6 +74,24 @@ pub enum Event {
         /// For how long the peer is blocked, in seconds, if it is.
         seconds: Option<f64>,
     },
+    /// A certificate is presented to proxies on other hosts.
+    Certificate {
+        /// Its file.
+        file: PathBuf,
+        /// Until when it is valid, in seconds of Unix time.
+        expires: u64,
+        /// Whether that is past.
+        is_expired: bool,
+    },
+    /// The files of mutual TLS are not used; those before are.
+    CertificateRejected(TlsError),
+    /// A host did not become one that may ask. Of many, some are told.
+    HandshakeFailed {
+        /// Its address.
+        from: SocketAddr,
+        /// Why not.
+        result: HandshakeResult,
+    },
     /// It was asked to end.
     Stopped,
 }
@@ -87,6 +108,9 @@ impl Event {
             Self::AgentAway { .. } => "agent_away",
             Self::AgentBack => "agent_back",
             Self::Pushed { .. } => "pushed",
+            Self::Certificate { .. } => "certificate",
+            Self::CertificateRejected(_) => "certificate_rejected",
+            Self::HandshakeFailed { .. } => "handshake_failed",
             Self::Stopped => "stopped",
         }
     }
@@ -95,7 +119,10 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listening { address } => write!(f, "listening on {address}"),
+            Self::Listening { address } if address.is_local() => {
+                write!(f, "listening on {address}")
+            }
+            Self::Listening { address } => write!(f, "listening on {address}, by mutual TLS"),
             Self::Applied { document, limits: 0 } => write!(
                 f,
                 "{}: in force, and no limit of it is about requests (`on: requests`): all of them pass",
@@ -121,6 +148,25 @@ impl fmt::Display for Event {
             Self::Pushed { peer, limit, result, seconds } => {
                 write!(f, "{peer} went on over {limit}: {result}")?;
                 seconds.map_or(Ok(()), |seconds| write!(f, ", for {seconds:.0} s"))
+            }
+            Self::Certificate { file, expires, is_expired: false } => {
+                write!(f, "{}: in use, valid until {}", name(file), format_instant(*expires))
+            }
+            Self::Certificate { file, expires, is_expired: true } => write!(
+                f,
+                "warning: {} expired at {}; proxies on other hosts do not take it, and the bridge does not answer them",
+                name(file),
+                format_instant(*expires)
+            ),
+            Self::CertificateRejected(error) => {
+                write!(f, "{error}")?;
+                error.remedy().map_or(Ok(()), |remedy| write!(f, "\nhint: {remedy}"))?;
+                f.write_str(
+                    "\nthe certificate, the key and the CA in use stay until the files are valid",
+                )
+            }
+            Self::HandshakeFailed { from, result } => {
+                write!(f, "{from} is not answered: {result}")
             }
             Self::Stopped => write!(f, "stopped"),
         }
@@ -150,7 +196,10 @@ impl Serialize for Dated {
         map.serialize_entry("event", self.event.name())?;
         map.serialize_entry("time", &format_instant(self.unix))?;
         match &self.event {
-            Event::Listening { address } => map.serialize_entry("address", &address.to_string())?,
+            Event::Listening { address } => {
+                map.serialize_entry("address", &address.to_string())?;
+                map.serialize_entry("tls", &!address.is_local())?;
+            }
             Event::Applied { document, limits } => {
                 map.serialize_entry("document", &name(document))?;
                 map.serialize_entry("limits", limits)?;
@@ -173,6 +222,19 @@ impl Serialize for Dated {
                 map.serialize_entry("limit", limit)?;
                 map.serialize_entry("result", result)?;
                 map.serialize_entry("seconds", seconds)?;
+            }
+            Event::Certificate { file, expires, .. } => {
+                map.serialize_entry("file", &name(file))?;
+                map.serialize_entry("expires", &format_instant(*expires))?;
+            }
+            Event::CertificateRejected(error) => {
+                map.serialize_entry("message", &error.to_string())?;
+                map.serialize_entry("hint", &error.remedy())?;
+            }
+            Event::HandshakeFailed { from, result } => {
+                map.serialize_entry("from", from)?;
+                map.serialize_entry("result", result.name())?;
+                map.serialize_entry("message", &result.to_string())?;
             }
             Event::AgentBack | Event::Stopped => {}
         }

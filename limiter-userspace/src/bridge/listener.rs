@@ -1,8 +1,8 @@
-//! Where the bridge is asked: Unix sockets, and ports of loopback addresses.
+//! Where the bridge is asked: Unix sockets, and ports of addresses.
 
 use std::{
     fs, io,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::unix::{
         fs::{PermissionsExt as _, chown},
         net::UnixListener,
@@ -16,21 +16,6 @@ use crate::{
     agent::address::{Address, remove_dead},
     error::{Error, Result},
 };
-
-/// Reads an address that the bridge may listen at.
-///
-/// # Errors
-/// What is wrong with the text, and what may be given.
-pub fn address(text: &str) -> Result<Address, String> {
-    match text.parse()? {
-        Address::Tcp(address) if !address.ip().is_loopback() => Err(format!(
-            "{} is no loopback address, and whoever reaches it could name any source: give unix:PATH, or a port of 127.0.0.1 \
-             or ::1, and run the bridge on the host of its proxy",
-            address.ip()
-        )),
-        address => Ok(address),
-    }
-}
 
 /// Connections that may wait to be accepted, unless the system allows fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4_096;
@@ -122,13 +107,39 @@ pub(crate) enum Listener {
     Unix { listener: tokio::net::UnixListener, _file: SocketFile },
 }
 
+/// What the bridge is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// gRPC, by HTTP/2.
+    Grpc,
+    /// SPOP 2.0.
+    Spop,
+}
+
+impl Protocol {
+    pub(super) const ALL: [Self; 3] = [Self::Http, Self::Grpc, Self::Spop];
+
+    /// Its name in a handshake of TLS (ALPN), if it has one.
+    pub(super) const fn alpn(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Http => Some(b"http/1.1"),
+            Self::Grpc => Some(b"h2"),
+            Self::Spop => None,
+        }
+    }
+}
+
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// A process of this user, on a Unix socket; the kernel tells it (`SO_PEERCRED`).
     User(u32),
-    /// A process of this host, by a loopback address.
-    Host,
+    /// Whoever connected from this address; a process of this host, where the listener has a loopback address.
+    Address(SocketAddr),
+    /// A proxy on another host, whose certificate was verified.
+    Certificate,
 }
 
 /// A connection of either kind.
@@ -144,9 +155,9 @@ impl Listener {
     pub(crate) async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         Ok(match self {
             Self::Tcp(listener) => {
-                let stream = listener.accept().await?.0;
+                let (stream, from) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                (Box::new(stream), Peer::Host)
+                (Box::new(stream), Peer::Address(from))
             }
             Self::Unix { listener, .. } => {
                 let stream = listener.accept().await?.0;
@@ -180,28 +191,5 @@ mod tests {
         assert!(path.exists());
         drop(bound);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn only_this_host_may_ask() {
-        for text in ["127.0.0.1:9190", "127.7.7.7:1", "[::1]:9190", "unix:/run/a.sock"] {
-            assert_eq!(address(text).unwrap().to_string(), text);
-        }
-        for text in [
-            "0.0.0.0:9190",
-            "[::]:9190",
-            "192.0.2.1:80",
-            "[2001:db8::1]:80",
-            "[::ffff:127.0.0.1]:80",
-        ] {
-            let error = address(text).unwrap_err();
-            assert!(
-                error.contains("no loopback address") && error.contains("unix:PATH"),
-                "{error}"
-            );
-        }
-        for text in ["9190", "unix:a.sock", "localhost:80", ""] {
-            address(text).unwrap_err();
-        }
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! [`decide`] has the decision and [`table`] its state. `http`, `grpc` and `spop` answer proxies, [`fields`] writes what their
 //! clients are told. [`proxy`] prints the configurations of proxies. The process holds no capability and touches no map of the
-//! kernel: `push` has the agent block peers there.
+//! kernel: `push` has the agent block peers there. Proxies on other hosts present a certificate (`tls`).
 
 pub mod answer;
 #[cfg(not(fuzzing))]
 pub(crate) mod client;
 pub mod decide;
+#[cfg(not(fuzzing))]
+mod end;
 #[cfg(not(fuzzing))]
 pub mod event;
 pub mod fields;
@@ -48,5 +50,9 @@ pub mod run;
 #[cfg(not(fuzzing))]
 mod spop;
 pub mod table;
+#[cfg(not(fuzzing))]
+pub mod tls;
+#[cfg(not(fuzzing))]
+mod told;
 #[cfg(not(fuzzing))]
 pub mod users;

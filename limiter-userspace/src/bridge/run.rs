@@ -4,7 +4,6 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, atomic::AtomicUsize},
-    thread,
     time::Duration,
 };
 
@@ -26,10 +25,11 @@ use super::{
     in_force::InForce,
     kernel::Kernel,
     link::Link,
-    listener::Bound,
+    listener::{Bound, Protocol},
     push::Pusher,
     spop,
     table::Table,
+    tls::{self, Files, Loaded, Tls, TlsError},
     users::{Users, group},
 };
 use crate::{
@@ -44,8 +44,6 @@ use crate::{
 
 /// How often the document is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long the document may be in the making at the start: tries, and the time between them.
-const TRIES: (usize, Duration) = (20, Duration::from_millis(100));
 /// How long requests that are answered at the end may take.
 const END: Duration = Duration::from_secs(2);
 /// Events that wait to be told.
@@ -56,12 +54,10 @@ const EVENTS: usize = 64;
 pub struct Options {
     /// The document whose policy is in force.
     pub policy: PathBuf,
-    /// Where it answers.
-    pub listen: Vec<Address>,
-    /// Where it answers by gRPC.
-    pub grpc: Vec<Address>,
-    /// Where it answers by SPOP.
-    pub spop: Vec<Address>,
+    /// Where it answers, and by which protocol.
+    pub listen: Vec<(Protocol, Address)>,
+    /// By which proxies on other hosts are known.
+    pub tls: Option<tls::Options>,
     /// The number of keys whose state is kept.
     pub keys: usize,
     /// A file that keeps the state over a restart of the process; without one, it is lost.
@@ -74,28 +70,30 @@ pub struct Options {
     pub agent: PathBuf,
 }
 
-/// Answers until the process is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document anew. `unix` gives the time
+/// Answers until the process is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document and certificates anew. `unix` gives the time
 /// in seconds, `tell` tells what there is to tell.
 ///
 /// It gives up all capabilities once its sockets are bound.
 ///
 /// # Errors
-/// A wrong document, user, address or state file, or what the system says.
+/// A wrong document, user, address, certificate or state file, or what the system says.
 pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) -> Result<()> {
     let failed = |error| Error::system("start the bridge", error);
     let users = Users::named(&options.trusted, getuid().as_raw())?;
     let group = options.group.as_deref().map(group).transpose()?;
-    let bind = |addresses: &[Address]| {
-        let bound = addresses.iter().map(|address| Bound::bind(address, group));
-        bound.collect::<Result<Vec<_>>>()
+    check_tls(options)?;
+    let bind = |(protocol, address): &(Protocol, Address)| {
+        Bound::bind(address, group).map(|bound| (*protocol, bound))
     };
-    let [by_http, by_grpc, by_spop] =
-        [bind(&options.listen)?, bind(&options.grpc)?, bind(&options.spop)?];
+    let bound = options.listen.iter().map(bind).collect::<Result<Vec<_>>>()?;
     // Before there is any other thread, which would keep what it has, and before anything of others is read.
     privilege::give_up()?;
     raise_descriptors();
     let mut document = Document::new(options.policy.clone());
-    let (policy, warnings, _) = first(&mut document, unix)?;
+    let (policy, warnings, _) = document.first(unix)?;
+    let mut files = options.tls.clone().map(Files::new);
+    let loaded = files.as_mut().map(Files::first).transpose()?;
+    let tls = loaded.as_ref().map(Tls::new);
     let table = match &options.state {
         Some(path) => Table::open(path, options.keys)?,
         None => Table::in_memory(options.keys),
@@ -124,23 +122,25 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         let (ending, end) = watch::channel(false);
         let mut waker = Waker::new().map_err(failed)?;
         let mut servers = Vec::new();
-        for bound in by_http {
+        for (protocol, bound) in bound {
             let address = bound.address().clone();
+            // A loopback address is asked without TLS.
+            let tls = match (address.is_local(), &tls) {
+                (true, _) => None,
+                (false, Some(tls)) => Some(tls.acceptor(protocol)),
+                (false, None) => return Err(TlsError::needed(&address).into()),
+            };
+            let listener = bound.listen()?;
             let (service, end) = (Arc::clone(&service), end.clone());
-            servers.push(tokio::spawn(serve(bound.listen()?, service, end, http::converse)));
+            servers.push(match protocol {
+                Protocol::Http => tokio::spawn(serve(listener, tls, service, end, http::converse)),
+                Protocol::Grpc => tokio::spawn(serve(listener, tls, service, end, grpc::converse)),
+                Protocol::Spop => tokio::spawn(serve(listener, tls, service, end, spop::converse)),
+            });
             tell(Event::Listening { address });
         }
-        for bound in by_grpc {
-            let address = bound.address().clone();
-            let (service, end) = (Arc::clone(&service), end.clone());
-            servers.push(tokio::spawn(serve(bound.listen()?, service, end, grpc::converse)));
-            tell(Event::Listening { address });
-        }
-        for bound in by_spop {
-            let address = bound.address().clone();
-            let (service, end) = (Arc::clone(&service), end.clone());
-            servers.push(tokio::spawn(serve(bound.listen()?, service, end, spop::converse)));
-            tell(Event::Listening { address });
+        if let Some(loaded) = &loaded {
+            certified(&service, loaded, options, unix, &mut tell);
         }
         if let Some(file) = &options.state {
             tell(Event::State { file: file.clone(), began });
@@ -176,10 +176,24 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
             // Elsewhere, as it may wait for a file system.
             let look = spawn_blocking(move || {
                 let read = document.look(unix(), reload);
-                (document, read)
+                let loaded = files.as_mut().and_then(|files| files.look(reload));
+                (document, read, files, loaded)
             });
-            let read;
-            (document, read) = look.await.map_err(|error| failed(error.into()))?;
+            let (read, loaded);
+            (document, read, files, loaded) = look.await.map_err(|error| failed(error.into()))?;
+            // Before the policy, which is told when all is done.
+            if let (Some(loaded), Some(tls)) = (loaded, &tls) {
+                match loaded {
+                    Ok(loaded) => {
+                        tls.adopt(&loaded);
+                        certified(&service, &loaded, options, unix, &mut tell);
+                    }
+                    Err(error) => {
+                        service.tallies.certificate_rejected();
+                        tell(Event::CertificateRejected(error));
+                    }
+                }
+            }
             if let Some(read) = read {
                 adopt(&service, read, options, unix, &mut tell);
             }
@@ -187,6 +201,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         manager(&[NotifyState::Stopping]);
         // Whoever is told of it may have gone already.
         let _: Result<(), _> = ending.send(true);
+        if let Some(tls) = &tls {
+            tls.end();
+        }
         for server in servers {
             let _: Result<(), _> = server.await;
         }
@@ -205,17 +222,29 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     result
 }
 
-/// Reads the document at the start.
-fn first(document: &mut Document, unix: fn() -> u64) -> Result<Read> {
-    let (tries, pause) = TRIES;
-    for _ in 0..tries {
-        if let Some(read) = document.look(unix(), true) {
-            return read;
-        }
-        thread::sleep(pause);
+/// Checks that there are certificates where other hosts may ask, and only there.
+fn check_tls(options: &Options) -> Result<(), TlsError> {
+    let remote = options.listen.iter().find(|(_, address)| !address.is_local());
+    match (remote, &options.tls) {
+        (Some((_, address)), None) => Err(TlsError::needed(address)),
+        (None, Some(_)) => Err(TlsError::Unneeded),
+        _ => Ok(()),
     }
-    let error = io::Error::other("it changes all the time");
-    Err(Error::system(format!("read {}", document.path().display()), error))
+}
+
+/// Notes and tells which certificate is in use.
+fn certified(
+    service: &Service,
+    loaded: &Loaded,
+    options: &Options,
+    unix: fn() -> u64,
+    tell: &mut impl FnMut(Event),
+) {
+    service.tallies.certified(loaded);
+    if let Some(tls) = &options.tls {
+        let (file, expires) = (tls.certificate.clone(), loaded.expires);
+        tell(Event::Certificate { file, expires, is_expired: expires <= unix() });
+    }
 }
 
 /// Puts what was read in force, or tells why it is not.

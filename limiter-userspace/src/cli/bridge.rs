@@ -7,6 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser as _},
     value_parser,
 };
+use rustls::pki_types::{DnsName, ServerName};
 use serde_json::json;
 
 use super::unix;
@@ -14,10 +15,11 @@ use crate::{
     agent::address::Address,
     bridge::{
         event::Dated,
-        listener::address,
+        listener::Protocol,
         openapi,
         proxy::{Config, Place, Proxy},
         run::{self, Options},
+        tls,
     },
     error::Result,
     output::stream::Output,
@@ -40,7 +42,10 @@ that of --agent. Without an agent, requests are limited, and nobody is blocked.
 It follows the document: a change of it is in force within seconds, and at once on SIGHUP. A wrong document is not used, and \
 the policy before stays. SIGTERM and SIGINT end it.
 
-Processes that connect to a loopback address may name any source. A Unix socket is for the users of --trusted alone.";
+Processes that connect to a loopback address may name any source. A Unix socket is for the users of --trusted alone. Other \
+addresses are for proxies on other hosts, and need --tls-cert, --tls-key and --client-ca: the proxy presents a certificate, and \
+so does the bridge. Unix sockets and loopback addresses are asked without TLS all the same. The files are followed as the \
+document is.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP, args_conflicts_with_subcommands = true)]
@@ -64,15 +69,27 @@ struct Serve {
     /// Policy document, which is followed as it changes
     #[arg(long, value_name = "FILE", default_value = POLICY)]
     policy: PathBuf,
-    /// Answer on unix:PATH, or on a port of a loopback address, e.g. 127.0.0.1:9190
-    #[arg(long, value_name = "ADDRESS", default_value = SOCKET, value_parser = address)]
+    /// Answer on unix:PATH, on a port of a loopback address, e.g. 127.0.0.1:9190, or by TLS on one of another
+    #[arg(long, value_name = "ADDRESS", default_value = SOCKET)]
     listen: Vec<Address>,
-    /// Answer Envoy by gRPC there too, on unix:PATH or on a port of a loopback address [default: nowhere]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    /// Answer Envoy by gRPC there too, on unix:PATH or on a port of an address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
     grpc: Vec<Address>,
-    /// Answer HAProxy by SPOP there too, on unix:PATH or on a port of a loopback address [default: nowhere]
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    /// Answer HAProxy by SPOP there too, on unix:PATH or on a port of an address [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
     spop: Vec<Address>,
+    /// Certificate of the bridge in PEM, and those that lead to its CA; for addresses that are no loopback ones
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "client_ca"])]
+    tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, which only the owner and the group of the file may read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// CA in PEM that certificates of proxies are signed by; without --trusted-name, each of them may ask
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+    /// DNS name or address that the certificate of a proxy has to have as another name (SAN); of several, one
+    #[arg(long, value_name = "NAME", value_parser = tls::name, requires = "tls_cert")]
+    trusted_name: Vec<ServerName<'static>>,
     /// Keys of limits whose state is kept
     #[arg(long, value_name = "N", default_value_t = 262_144,
           value_parser = value_parser!(u32).range(1_024..=16_777_216))]
@@ -104,6 +121,9 @@ struct Configuration {
     /// Where the bridge answers the proxy [default: unix:/run/limiter-bridge/bridge.sock; for Envoy, grpc.sock there; for HAProxy, 127.0.0.1:9191]
     #[arg(long, value_name = "ADDRESS", value_parser = place)]
     listen: Option<Place>,
+    /// Name in the certificate of the bridge, which the proxy verifies; for an address that is no loopback one
+    #[arg(long, value_name = "NAME", default_value = "limiter-bridge", value_parser = tls_name)]
+    tls_name: String,
 }
 
 /// The proxy of a name.
@@ -119,9 +139,21 @@ pub(super) fn unix_socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// A DNS name that can be written into a configuration as it is.
+fn tls_name(text: &str) -> Result<String, String> {
+    match DnsName::try_from(text) {
+        Ok(name) => Ok(name.to_lowercase_owned().as_ref().to_owned()),
+        Err(_) => Err("give a DNS name that the certificate has as another name".to_owned()),
+    }
+}
+
 /// An address that can be written into a configuration as it is.
 fn place(text: &str) -> Result<Place, String> {
-    match address(text)? {
+    match text.parse()? {
+        Address::Tcp(address) if address.ip().is_unspecified() => Err(format!(
+            "{} is no address that a proxy connects to: give the one by which it reaches the bridge",
+            address.ip()
+        )),
         Address::Tcp(address) => Ok(Place::Tcp(address)),
         Address::Unix(path) => {
             let path = path.to_str().filter(|path| {
@@ -148,9 +180,24 @@ impl Bridge {
 
 impl Serve {
     fn run(self, output: &mut Output) -> Result<()> {
-        let Self { policy, listen, grpc, spop, keys, state_file, trusted, group, agent } = self;
+        let Self { policy, keys, state_file, trusted, group, agent, .. } = self;
         let (keys, state) = (keys as usize, state_file);
-        let options = Options { policy, listen, grpc, spop, keys, state, trusted, group, agent };
+        let by = |protocol, addresses: Vec<Address>| {
+            addresses.into_iter().map(move |address| (protocol, address))
+        };
+        let listen = by(Protocol::Http, self.listen)
+            .chain(by(Protocol::Grpc, self.grpc))
+            .chain(by(Protocol::Spop, self.spop))
+            .collect();
+        let files = self.tls_cert.zip(self.tls_key).zip(self.client_ca);
+        let names = self.trusted_name;
+        let tls = files.map(|((certificate, key), client_ca)| tls::Options {
+            certificate,
+            key,
+            client_ca,
+            names,
+        });
+        let options = Options { policy, listen, tls, keys, state, trusted, group, agent };
         run::run(&options, unix, |event| {
             let told = match output.is_json() {
                 true => output.json(&Dated { unix: unix(), event }),
@@ -165,8 +212,11 @@ impl Serve {
 impl Configuration {
     fn print(self, output: &mut Output) -> Result<()> {
         let policy = document::read(&self.policy)?;
-        let Self { proxy, listen, .. } = self;
-        let bridge = &listen.unwrap_or_else(|| proxy.bridge());
+        let Self { proxy, listen, tls_name, .. } = self;
+        let bridge = &match listen.unwrap_or_else(|| proxy.bridge()) {
+            Place::Tcp(address) if !address.ip().is_loopback() => Place::Tls(address, tls_name),
+            place => place,
+        };
         let config = Config { proxy, bridge, policy: &policy };
         if output.is_json() {
             let shape = json!({ "proxy": proxy.name(), "config": config.to_string() });

@@ -10,6 +10,7 @@ mod proxies;
 mod ratelimit;
 mod settle;
 mod steps;
+mod tls;
 
 use std::{
     fs,
@@ -23,7 +24,7 @@ use std::{
 };
 
 use limiter_tests::{
-    command::LimiterCommand,
+    command::{Limiter, LimiterCommand},
     http::{Reply, exchange, request},
     process::{kill, signal},
 };
@@ -65,11 +66,16 @@ impl Bridge {
     }
 
     fn command(bench: &Bench, document: &Document, arguments: &str) -> LimiterCommand {
+        Self::command_of(&bench.limiter, document, arguments)
+    }
+
+    /// The same on the host that a command is bound to.
+    fn command_of(limiter: &Limiter, document: &Document, arguments: &str) -> LimiterCommand {
         // Other users have to find the socket.
         let folder = document.path().parent().unwrap().to_owned();
         fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
         let listen = format!("--listen unix:{}", socket(document).display());
-        bench.run(&document.in_place(&format!("-j bridge --policy FILE {listen} {arguments}")))
+        limiter.run(&document.in_place(&format!("-j bridge --policy FILE {listen} {arguments}")))
     }
 
     fn of(command: LimiterCommand, document: &Document) -> Self {

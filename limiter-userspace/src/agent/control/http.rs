@@ -211,7 +211,9 @@ impl Control {
             Peer::User(user) => Err(format!(
                 "user {user} may not ask: name it with `--trusted`, and start the agent again if the user is new"
             )),
-            Peer::Host => Err("only processes on a Unix socket may ask".to_owned()),
+            Peer::Address(_) | Peer::Certificate => {
+                Err("only processes on a Unix socket may ask".to_owned())
+            }
         }
     }
 

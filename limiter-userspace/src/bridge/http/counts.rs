@@ -9,9 +9,12 @@ use std::{
     time::Duration,
 };
 
-use crate::metrics::{
-    Family, Kind,
-    Value::{Real, Whole},
+use crate::{
+    bridge::tls::{HandshakeResult, Loaded},
+    metrics::{
+        Family, Kind,
+        Value::{Real, Whole},
+    },
 };
 
 /// The upper bounds of the buckets of the histogram of times, in microseconds.
@@ -53,7 +56,15 @@ struct Times {
     sum: AtomicU64,
 }
 
-/// The counts of requests, and of documents.
+/// When certificates in use end, in seconds of Unix time, and whether the files are as they were read last.
+#[derive(Debug)]
+struct Certificate {
+    expires: u64,
+    ca_expires: u64,
+    is_current: bool,
+}
+
+/// The counts of requests, of handshakes, and of documents.
 #[derive(Debug, Default)]
 pub(in crate::bridge) struct Tallies {
     /// By endpoint and status.
@@ -62,6 +73,10 @@ pub(in crate::bridge) struct Tallies {
     times: [Times; Timed::ALL.len()],
     /// Connections that were turned away.
     turned_away: AtomicU64,
+    /// Handshakes by their place in [`HandshakeResult::ALL`].
+    handshakes: [AtomicU64; HandshakeResult::ALL.len()],
+    /// What of the files of mutual TLS is in use.
+    certificate: Mutex<Option<Certificate>>,
     applied: AtomicU64,
     rejected: AtomicU64,
     /// Whether the document that was read last is in force: 1 or 0.
@@ -91,6 +106,26 @@ impl Tallies {
         self.turned_away.fetch_add(1, Relaxed);
     }
 
+    /// Counts a handshake.
+    pub(super) fn shook_hands(&self, result: HandshakeResult) {
+        self.handshakes[result as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Notes that the files of mutual TLS are in use.
+    pub(in crate::bridge) fn certified(&self, loaded: &Loaded) {
+        let Loaded { expires, ca_expires, .. } = *loaded;
+        *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Certificate { expires, ca_expires, is_current: true });
+    }
+
+    /// Notes that the files of mutual TLS were read and are not used.
+    pub(in crate::bridge) fn certificate_rejected(&self) {
+        let mut certificate = self.certificate.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(certificate) = &mut *certificate {
+            certificate.is_current = false;
+        }
+    }
+
     /// Notes that a document was put in force at a time of Unix, in seconds.
     pub(in crate::bridge) fn applied(&self, unix: u64) {
         self.applied.fetch_add(1, Relaxed);
@@ -118,8 +153,37 @@ impl Tallies {
         {
             requests.push([("endpoint", *endpoint), ("code", &code.to_string())], Whole(*number));
         }
+        let mut handshakes = counter(
+            "limiter_bridge_handshakes_total",
+            "Handshakes of mutual TLS by how they ended: completed, or why they failed.",
+        );
+        for (result, count) in HandshakeResult::ALL.iter().zip(&self.handshakes) {
+            handshakes.push([("result", result.name())], of(count));
+        }
+        let mut expires = gauge(
+            "limiter_bridge_certificate_expiry_timestamp_seconds",
+            "Until when the certificate of the bridge is valid, in Unix time; nothing without mutual TLS.",
+        );
+        let mut ca_expires = gauge(
+            "limiter_bridge_client_ca_expiry_timestamp_seconds",
+            "The same of the CA that certificates of proxies are signed by.",
+        );
+        let mut is_current = gauge(
+            "limiter_bridge_certificate_last_reload_successful",
+            "1 where the certificate, the key and the CA that were read last are used.",
+        );
+        if let Some(certificate) = &*self.certificate.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            expires.push([], Whole(certificate.expires));
+            ca_expires.push([], Whole(certificate.ca_expires));
+            is_current.push([], Whole(certificate.is_current.into()));
+        }
         vec![
             requests,
+            handshakes,
+            expires,
+            ca_expires,
+            is_current,
             self.histogram(),
             gauge("limiter_bridge_connections", "Connections to the bridge that are open.")
                 .with([], Whole(connections as u64)),

@@ -32,6 +32,8 @@ pub(in crate::bridge) struct Question<'h> {
     pub(in crate::bridge) asked: Asked<'h>,
     /// The connection that it came by, if the proxy may name one.
     pub(in crate::bridge) connection: Option<Connection>,
+    /// Whether a proxy on another host asks. None of its connections can be proven here.
+    pub(in crate::bridge) is_remote: bool,
     /// Whether the answer to whoever goes on over a limit may wait for the agent.
     pub(in crate::bridge) may_wait: bool,
     /// How many times what it costs by the policy.
@@ -87,7 +89,8 @@ impl Service {
         }
         let asked = Asked::read(request.headers(), limits)?;
         let connection = connection(request.headers(), peer);
-        let question = Question { asked, connection, may_wait: true, cost, peek };
+        let is_remote = peer == Peer::Certificate;
+        let question = Question { asked, connection, is_remote, may_wait: true, cost, peek };
         self.decide_in_turn(&policy, question, [204, deny]).await
     }
 
@@ -99,7 +102,9 @@ impl Service {
     ) -> Result<InTurn<'_>, Fault> {
         self.check(peer)?;
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
-        let question = Question { asked, connection: None, may_wait: true, cost: 1, peek: false };
+        let is_remote = peer == Peer::Certificate;
+        let question =
+            Question { asked, connection: None, is_remote, may_wait: true, cost: 1, peek: false };
         // It takes 200 alone for one that passes.
         self.decide_in_turn(&self.in_force.policy(), question, [200, 429]).await
     }
@@ -139,7 +144,7 @@ impl Service {
         checked: &Arc<Policy>,
         question: &Question<'_>,
     ) -> Result<Decision, Fault> {
-        let Question { asked, connection, may_wait, cost, peek } = question;
+        let Question { asked, connection, is_remote, may_wait, cost, peek } = question;
         asked.check(checked)?;
         let over = match checked.limits.iter().any(is_of_requests) {
             true => self.kernel.over(checked, asked.source()).await,
@@ -156,6 +161,9 @@ impl Service {
             asked.check(&policy)?;
         }
         let refused_by = answer.refused_by.and_then(|limit| policy.on_requests.get(limit));
+        if *is_remote && refused_by.is_some_and(|limit| limit.penalty.is_some()) && !peek {
+            self.pusher.refused_elsewhere();
+        }
         if let Some(limit) = refused_by.filter(|limit| limit.penalty.is_some() && !peek)
             && let Some(connection) = *connection
         {
@@ -186,7 +194,7 @@ async fn in_turn(decided: Result<InTurn<'_>, Fault>) -> Reply {
 }
 
 /// The connection of a request, as far as the proxy tells of it. Who asks by a loopback address may be anybody, and so names
-/// none. A client that sends the header too, past a proxy that does not replace it, names none either.
+/// none. That of a proxy on another host is none of this one. A client that sends the header too, past a proxy that does not replace it, names none either.
 fn connection(headers: &HeaderMap, peer: Peer) -> Option<Connection> {
     let Peer::User(_) = peer else { return None };
     let mut told = headers.get_all(PEER).iter();

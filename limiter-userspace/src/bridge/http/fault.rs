@@ -110,9 +110,10 @@ pub(in crate::bridge) enum Fault {
         /// Its number.
         user: u32,
     },
-    /// Who asks is not known, and has to be.
+    /// A penalty is asked for by an address, where no user is known.
     #[error(
-        "it is not known who asks by a loopback address: connect to a Unix socket of the bridge"
+        "only a user of this host may ask for penalties, and by an address it is not known who asks: connect to a Unix \
+             socket of the bridge"
     )]
     NoUser,
     /// What is handed back is no lease, is missing, or is there more than once.

@@ -2,7 +2,7 @@
 //!
 //! | endpoint | who is answered | answer |
 //! |---|---|---|
-//! | any method `/v1/auth` | trusted users, and loopback | 204 for a request that passes, else 403 or 429 |
+//! | any method `/v1/auth` | trusted users, loopback, and trusted certificates | 204 for a request that passes, else 403 or 429 |
 //! | any method `/v1/ext_authz/…` | the same | 200 for a request to the rest of the path that passes, else 403 or 429 |
 //! | `GET /v1/budget` | the same | what limits have left, in JSON; nothing is charged |
 //! | `POST /v1/charge`, `/v1/refund` | the same | the same, after a charge or a refund after the fact |
@@ -51,7 +51,7 @@ pub(super) use self::{
     counts::{Tallies, Timed},
     decide::{Decision, Question},
     fault::Fault,
-    serve::{Accepted, ended, serve, until},
+    serve::{Accepted, serve, until},
 };
 use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
 use super::{
@@ -85,8 +85,8 @@ pub(super) struct Service {
     pub(super) agent: Client,
     /// Whether the agent is there.
     pub(super) link: Arc<Link>,
-    /// The connections there are of users who may ask, by loopback addresses, and of others.
-    pub(super) connections: [AtomicUsize; 3],
+    /// The connections there are of users who may ask, by loopback addresses, of others, and of proxies on other hosts.
+    pub(super) connections: [AtomicUsize; 4],
     /// The answers that are held back.
     pub(super) held: AtomicUsize,
 }
@@ -178,7 +178,8 @@ impl Service {
     pub(super) fn check(&self, peer: Peer) -> Result<(), Fault> {
         match peer {
             Peer::User(user) if !self.users.contains(user) => Err(Fault::Untrusted { user }),
-            Peer::User(_) | Peer::Host => Ok(()),
+            // Whose certificate is not trusted gets no connection.
+            Peer::User(_) | Peer::Address(_) | Peer::Certificate => Ok(()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Accepting connections, and how many there may be.
 
 use std::{
+    collections::VecDeque,
     future::ready,
     pin::{Pin, pin},
     sync::{
@@ -10,20 +11,25 @@ use std::{
     time::Duration,
 };
 
-use tokio::{io::AsyncWriteExt as _, select, sync::watch, time::sleep};
+use tokio::{io::AsyncWriteExt as _, select, sync::watch, task::AbortHandle, time::sleep};
 
 use super::Service;
-use crate::bridge::listener::{Listener, Peer, Stream};
+use crate::bridge::{
+    end::ended,
+    event::Event,
+    listener::{Listener, Peer, Stream},
+    tls::{Acceptor, HandshakeResult, Unfinished},
+};
 
-/// The most connections of users who may ask, and as many by loopback addresses. One more is answered 503 at once.
+/// The most connections of users who may ask, and as many by loopback addresses, and of proxies on other hosts. One more is
+/// answered 503 at once.
 const CONNECTIONS: usize = 4_096;
 /// The most connections of others, who may read what is no secret. They take no place of those who may ask.
 const OTHERS: usize = 64;
+/// The most handshakes of a listener at once. One more takes the place of the oldest: whoever is silent holds up nobody.
+const HANDSHAKES: usize = 256;
 /// How long is waited where no connection can be accepted, as there are no more descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long connections and requests are taken still once the end began. The runtime may not have seen yet what was sent
-/// before.
-const GRACE: Duration = Duration::from_millis(10);
 /// The answer to a connection that is turned away.
 const TURNED_AWAY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -49,15 +55,17 @@ impl Accepted {
 }
 
 /// Answers the requests of a listener, by a conversation for each connection, until `end` is true. Connections that are open
-/// then are answered to their end.
+/// then are answered to their end. With `tls`, a peer has to present a certificate before.
 pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
     listener: Listener,
+    tls: Option<Acceptor>,
     service: Arc<Service>,
     end: watch::Receiver<bool>,
     converse: fn(Accepted) -> C,
 ) {
     // At the end, those that wait already are answered still.
     let mut ended = pin!(ended(end.clone()));
+    let mut handshakes = Handshakes::default();
     let mut left = None;
     loop {
         let accepted = select! {
@@ -73,18 +81,80 @@ pub(in crate::bridge) async fn serve<C: Future<Output = ()> + Send + 'static>(
             Some(0) => return,
             left => left.map(|left| left - 1),
         };
-        let Ok((mut stream, peer)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             sleep(PAUSE).await;
             continue;
         };
-        let Some(place) = Place::take(&service, peer) else {
-            service.tallies.turned_away();
-            // Into an empty buffer, so that nothing is waited for.
-            let write = async { drop(stream.write_all(TURNED_AWAY).await) };
-            select! { biased; () = write => {}, () = sleep(Duration::ZERO) => {} }
+        let Some(tls) = &tls else {
+            admit(stream, peer, &service, end.clone(), converse).await;
             continue;
         };
-        tokio::spawn(converse(Accepted { stream, peer, end: end.clone(), place }));
+        let task = tokio::spawn(meet(tls.clone(), stream, peer, Arc::clone(&service), converse));
+        if handshakes.add(task.abort_handle()) {
+            service.tallies.shook_hands(HandshakeResult::Displaced);
+        }
+    }
+}
+
+/// Has a connection answered whose peer is known, if there is a place for it.
+async fn admit<C: Future<Output = ()> + Send + 'static>(
+    mut stream: Box<dyn Stream>,
+    peer: Peer,
+    service: &Arc<Service>,
+    end: watch::Receiver<bool>,
+    converse: fn(Accepted) -> C,
+) {
+    if let Some(place) = Place::take(service, peer) {
+        tokio::spawn(converse(Accepted { stream, peer, end, place }));
+        return;
+    }
+    service.tallies.turned_away();
+    // Into an empty buffer, so that nothing is waited for.
+    let write = async { drop(stream.write_all(TURNED_AWAY).await) };
+    select! { biased; () = write => {}, () = sleep(Duration::ZERO) => {} }
+}
+
+/// Has a connection answered if its peer presents a certificate.
+async fn meet<C: Future<Output = ()> + Send + 'static>(
+    tls: Acceptor,
+    stream: Box<dyn Stream>,
+    peer: Peer,
+    service: Arc<Service>,
+    converse: fn(Accepted) -> C,
+) {
+    match tls.accept(stream).await {
+        Ok((stream, end)) => {
+            service.tallies.shook_hands(HandshakeResult::Completed);
+            admit(stream, Peer::Certificate, &service, end, converse).await;
+        }
+        Err(Unfinished::Failed(result)) => {
+            service.tallies.shook_hands(result);
+            if let Peer::Address(from) = peer
+                && tls.may_tell()
+            {
+                service.link.tell(Event::HandshakeFailed { from, result });
+            }
+        }
+        Err(Unfinished::End) => {}
+    }
+}
+
+/// The handshakes of a listener that are under way, the oldest first, and some that are over.
+#[derive(Default)]
+struct Handshakes(VecDeque<AbortHandle>);
+
+impl Handshakes {
+    /// Adds one. Where there are too many, the oldest is given up; returns whether one was.
+    fn add(&mut self, task: AbortHandle) -> bool {
+        if self.0.len() >= HANDSHAKES {
+            self.0.retain(|it| !it.is_finished());
+        }
+        let oldest = if self.0.len() >= HANDSHAKES { self.0.pop_front() } else { None };
+        if let Some(oldest) = &oldest {
+            oldest.abort();
+        }
+        self.0.push_back(task);
+        oldest.is_some()
     }
 }
 
@@ -100,7 +170,8 @@ impl Place {
         let (kind, most) = match peer {
             _ if service.check(peer).is_err() => (2, OTHERS),
             Peer::User(_) => (0, CONNECTIONS),
-            Peer::Host => (1, CONNECTIONS),
+            Peer::Address(_) => (1, CONNECTIONS),
+            Peer::Certificate => (3, CONNECTIONS),
         };
         // Its end gives the place back, also where there was none.
         let place = Self { service: Arc::clone(service), kind };
@@ -136,9 +207,28 @@ pub(in crate::bridge) async fn until<C: Future>(
     let _: C::Output = connection.await;
 }
 
-/// Waits until `end` is true, and a little longer.
-pub(in crate::bridge) async fn ended(mut end: watch::Receiver<bool>) {
-    // Nobody is left to say so, which is an end too.
-    let _: Result<_, _> = end.wait_for(|end| *end).await;
-    sleep(GRACE).await;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handshake_too_many_takes_the_place_of_the_oldest() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let silent = || tokio::spawn(std::future::pending::<()>());
+            let mut handshakes = Handshakes::default();
+            let mut tasks: Vec<_> = (0..HANDSHAKES).map(|_| silent()).collect();
+            for task in &tasks {
+                assert!(!handshakes.add(task.abort_handle()));
+            }
+            // One that is over has a place to give.
+            tasks[7].abort();
+            assert!(tasks.remove(7).await.unwrap_err().is_cancelled());
+            assert!(!handshakes.add(silent().abort_handle()));
+            assert!(handshakes.add(silent().abort_handle()));
+            assert!(tasks.remove(0).await.unwrap_err().is_cancelled());
+            assert!(!tasks[0].is_finished());
+            assert_eq!(handshakes.0.len(), HANDSHAKES);
+        });
+    }
 }

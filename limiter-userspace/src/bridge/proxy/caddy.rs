@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{FIELDS, LATEST, LEFT_TO_SERVICE, OnFailure, PATIENCE, Place, in_words};
+use super::{CA, CERTIFICATE, FIELDS, KEY, LATEST, LEFT_TO_SERVICE, OnFailure, Place, in_words};
 
 /// What takes places from clients, and what hands them on to the service. A text that is not there stays as it is written.
 const LEASE: [&str; 2] = [
@@ -21,7 +21,28 @@ pub(super) fn write(
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix/{path}"),
-        Place::Tcp(address) => address.to_string(),
+        Place::Tcp(address) | Place::Tls(address, _) => address.to_string(),
+    };
+    let patience = bridge.patience();
+    let tls = bridge.tls_name().map(|name| {
+        format!(
+            "				# Who may ask, and who answers.
+				tls_client_auth {CERTIFICATE} {KEY}
+				tls_trusted_ca_certs {CA}
+				tls_server_name {name}
+"
+        )
+    });
+    let tls = tls.unwrap_or_default();
+    let peer = match bridge {
+        Place::Tls(..) => "\
+			# No peer is blocked: the bridge sees no connection of this host.
+			header_up -X-Limiter-Peer
+",
+        Place::Unix(_) | Place::Tcp(_) => "\
+			# The connection: a peer that goes on over a limit with a penalty is blocked.
+			header_up X-Limiter-Peer \"{remote_host} {remote_port} {http.request.local.host} {http.request.local.port}\"
+",
     };
     // Caddy compares the names as it writes them itself.
     let fields = FIELDS.map(|field| field.replace("RateLimit", "Ratelimit")).join(" ");
@@ -60,13 +81,11 @@ pub(super) fn write(
 			header_up X-Forwarded-Uri {{uri}}
 			# The source. Behind another proxy, set trusted_proxies and use {{client_ip}}.
 			header_up X-Real-IP {{remote_host}}
-			# The connection: a peer that goes on over a limit with a penalty is blocked.
-			header_up X-Limiter-Peer "{{remote_host}} {{remote_port}} {{http.request.local.host}} {{http.request.local.port}}"
-			# Clients may have sent these.
+{peer}			# Clients may have sent these.
 			header_up -X-Original-Method
 			header_up -X-Original-Uri
 			transport http {{
-				dial_timeout {PATIENCE}ms
+{tls}				dial_timeout {patience}ms
 				response_header_timeout {latest}ms
 				write_timeout {LATEST}ms
 				keepalive 3s

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    FIELDS, LATEST, LEFT_TO_SERVICE, OnFailure, PATIENCE, Place, Proxy, has_open, in_words,
+    CA, CERTIFICATE, FIELDS, KEY, LATEST, LEFT_TO_SERVICE, OnFailure, Place, Proxy, has_open,
+    in_words,
 };
 use crate::policy::{
     Policy,
@@ -27,7 +28,7 @@ pub(super) fn write(
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("pipe: {{ path: \"{path}\" }}"),
-        Place::Tcp(address) => format!(
+        Place::Tcp(address) | Place::Tls(address, _) => format!(
             "socket_address: {{ address: \"{}\", port_value: {} }}",
             address.ip(),
             address.port()
@@ -39,7 +40,8 @@ pub(super) fn write(
         (true, true) => [LEASE[0], "", "", RELEASE],
         (true, false) => [LEASE[0], LEASE[1], LEFT_TO_SERVICE, ""],
     };
-    let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(PATIENCE));
+    let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(bridge.patience()));
+    let tls = bridge.tls_name().map(tls).unwrap_or_default();
     let told = Told::new(policy);
     let (actions, filter, protocol) = match proxy {
         Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, latest, &told, allowed), ""),
@@ -95,7 +97,7 @@ pub(super) fn write(
         - endpoint: {{ address: {{ socket_address: {{ address: "127.0.0.1", port_value: 8000 }} }} }}
   - name: limiter
     connect_timeout: {patience}
-{protocol}    load_assignment:
+{protocol}{tls}    load_assignment:
       cluster_name: limiter
       endpoints:
       - lb_endpoints:
@@ -119,6 +121,28 @@ const HTTP2: &str = r#"    typed_extension_protocol_options:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: { http2_protocol_options: {} }
 "#;
+
+/// That a cluster with this name in its certificate is asked by mutual TLS.
+fn tls(name: &str) -> String {
+    format!(
+        r#"    # Who may ask, and who answers.
+    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        sni: "{name}"
+        common_tls_context:
+          tls_params: {{ tls_maximum_protocol_version: TLSv1_3 }}
+          tls_certificates:
+          - certificate_chain: {{ filename: "{CERTIFICATE}" }}
+            private_key: {{ filename: "{KEY}" }}
+          validation_context:
+            trusted_ca: {{ filename: "{CA}" }}
+            match_typed_subject_alt_names:
+            - {{ san_type: DNS, matcher: {{ exact: "{name}" }} }}
+"#
+    )
+}
 
 /// The filter that asks by gRPC.
 fn rate_limit(on_failure: OnFailure, domain: &str) -> String {

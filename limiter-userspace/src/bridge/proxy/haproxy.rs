@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
+use super::{CA, FIELDS, LATEST, OnFailure, Place, in_words};
+
+/// Where HAProxy has its certificate, those that lead to its CA, and its private key.
+const CERTIFICATE_AND_KEY: &str = "/etc/limiter/tls/proxy.pem";
 
 /// Where the printed configuration expects the part for the engine.
 const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
@@ -19,7 +22,17 @@ pub(super) fn write(
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix@{path}"),
-        Place::Tcp(address) => address.to_string(),
+        Place::Tcp(address) | Place::Tls(address, _) => address.to_string(),
+    };
+    let patience = bridge.patience();
+    let (note, tls) = match bridge.tls_name() {
+        Some(name) => (
+            "    # The first file has the certificate and the key, one after the other.\n",
+            format!(
+                " ssl crt {CERTIFICATE_AND_KEY} ca-file {CA} verify required verifyhost {name} sni str({name}) check-sni {name}"
+            ),
+        ),
+        None => ("", String::new()),
     };
     // The names of variables are those of the fields in lower case, with underscores.
     let tell = |field: &str| {
@@ -68,12 +81,12 @@ backend service
 
 backend limiter_bridge
     mode tcp
-    timeout connect {PATIENCE}ms
+    timeout connect {patience}ms
     timeout check {LATEST}ms
     timeout server 2m
     # Who is away is not asked.
     option spop-check
-    server bridge {server} check inter 500ms rise 1 fall 1
+{note}    server bridge {server} check inter 500ms rise 1 fall 1{tls}
 "
     )
 }
@@ -87,7 +100,12 @@ spoe-message limiter-release
 ";
 
 /// Writes the part for the engine.
-pub(super) fn write_engine(f: &mut fmt::Formatter<'_>, has_open: bool) -> fmt::Result {
+pub(super) fn write_engine(
+    f: &mut fmt::Formatter<'_>,
+    bridge: &Place,
+    has_open: bool,
+) -> fmt::Result {
+    let patience = bridge.patience();
     let [message, release] = if has_open { [" limiter-release", RELEASE] } else { ["", ""] };
     write!(
         f,
@@ -98,7 +116,7 @@ spoe-agent limiter
     option var-prefix limiter
     option set-on-error error
     option continue-on-error
-    timeout hello {PATIENCE}ms
+    timeout hello {patience}ms
     timeout idle 1m
     timeout processing {LATEST}ms
     use-backend limiter_bridge

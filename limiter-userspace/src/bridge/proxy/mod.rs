@@ -78,7 +78,35 @@ pub enum Place {
     Unix(String),
     /// A port of an address.
     Tcp(SocketAddr),
+    /// A port of an address that is asked by mutual TLS, and the DNS name in its certificate.
+    Tls(SocketAddr, String),
 }
+
+impl Place {
+    /// The name in the certificate that it presents, if it does.
+    fn tls_name(&self) -> Option<&str> {
+        match self {
+            Self::Tls(_, name) => Some(name),
+            Self::Unix(_) | Self::Tcp(_) => None,
+        }
+    }
+
+    /// How long a proxy waits for it to take a connection, in ms.
+    const fn patience(&self) -> u32 {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => 50,
+            // A handshake goes to another host and back three times.
+            Self::Tls(..) => 250,
+        }
+    }
+}
+
+/// Where a proxy that asks by TLS has its certificate, and those that lead to its CA.
+const CERTIFICATE: &str = "/etc/limiter/tls/proxy.crt";
+/// Where it has its private key.
+const KEY: &str = "/etc/limiter/tls/proxy.key";
+/// Where it has the CA of the bridge.
+const CA: &str = "/etc/limiter/tls/ca.crt";
 
 /// The fields of an answer that clients are told, in the case that proxies write them in.
 const FIELDS: [&str; 5] = [
@@ -89,9 +117,7 @@ const FIELDS: [&str; 5] = [
     "X-RateLimit-Reset",
 ];
 
-/// How long a proxy waits for the bridge to take a connection, in ms.
-const PATIENCE: u32 = 50;
-/// How long it waits for the answer of a bridge that has taken it, in ms: who asks very much at once makes it late, and is not
+/// How long a proxy waits for the answer of a bridge that has taken it, in ms: who asks very much at once makes it late, and is not
 /// to pass for that.
 const LATEST: u32 = 1_000;
 
@@ -119,7 +145,7 @@ impl fmt::Display for Config<'_> {
                 envoy::write(f, proxy, bridge, on_failure, latest, policy)
             }
             Proxy::Haproxy => haproxy::write(f, bridge, on_failure),
-            Proxy::HaproxySpoe => haproxy::write_engine(f, has_open),
+            Proxy::HaproxySpoe => haproxy::write_engine(f, bridge, has_open),
         }
     }
 }
@@ -223,6 +249,38 @@ mod tests {
         policy.on_requests = vec![RequestLimit::new("a", &[])];
         policy.on_requests[0].delay = Some(2_500_000_000);
         assert_eq!(latest(&policy), LATEST + 2_500);
+    }
+
+    #[test]
+    fn a_bridge_on_another_host_is_asked_by_mutual_tls() {
+        let at = "192.0.2.1:9190".parse().unwrap();
+        let (policy, plain) = (Policy::default(), Place::Tcp(at));
+        let tls = Place::Tls(at, "bridge.example".to_owned());
+        for (proxy, lines) in [
+            (
+                Proxy::Nginx,
+                &[
+                    "https://limiter_bridge/",
+                    "proxy_ssl_verify on",
+                    "proxy_ssl_name bridge.example",
+                ][..],
+            ),
+            (Proxy::Caddy, &["tls_client_auth", "tls_server_name bridge.example"]),
+            (Proxy::Envoy, &["UpstreamTlsContext", "exact: \"bridge.example\"", "0.250s"]),
+            (Proxy::EnvoyExtAuthz, &["UpstreamTlsContext", "exact: \"bridge.example\""]),
+            (Proxy::Haproxy, &["ssl crt", "verify required verifyhost bridge.example"]),
+            (Proxy::HaproxySpoe, &["timeout hello 250ms"]),
+            (Proxy::Traefik, &["https://192.0.2.1:9190/v1/auth", "tls: { cert: "]),
+        ] {
+            let text = |bridge| Config { proxy, bridge, policy: &policy }.to_string();
+            let (tls, plain) = (text(&tls), text(&plain));
+            for line in lines {
+                assert!(tls.contains(line) && !plain.contains(line), "{line} in {tls}");
+            }
+            // It would be of no use.
+            assert!(!tls.contains("realip_remote_addr") && !tls.contains("http.request.local"));
+            assert!(tls.is_ascii() && !tls.contains("\n\n\n"), "{tls}");
+        }
     }
 
     #[test]

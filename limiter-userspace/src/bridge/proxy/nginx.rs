@@ -3,31 +3,12 @@
 
 use std::fmt;
 
-use super::{FIELDS, LATEST, OnFailure, PATIENCE, Place, in_words};
+use super::{CA, CERTIFICATE, FIELDS, KEY, LATEST, OnFailure, Place, in_words};
 
-/// What tells the bridge that a request ended, in the location of the service and beside it.
-const RELEASE: [&str; 2] = [
-    "        # Its end gives its place back, also where its client goes away before.
+/// What has nginx tell the bridge that a request ended, in the location of the service.
+const ENDS: &str = "        # Its end gives its place back, also where its client goes away before.
         post_action @limiter_release;
-",
-    r#"
-    location @limiter_release {
-        internal;
-        if ($limiter_x_limiter_lease = "") {
-            return 204;
-        }
-        rewrite ^ /v1/release break;
-        proxy_pass http://limiter_bridge;
-        proxy_method POST;
-        proxy_pass_request_headers off;
-        proxy_pass_request_body off;
-        proxy_http_version 1.1;
-        proxy_set_header Connection "";
-        proxy_set_header Content-Length "";
-        proxy_set_header X-Limiter-Lease $limiter_x_limiter_lease;
-        proxy_ignore_client_abort on;
-"#,
-];
+";
 
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
@@ -38,7 +19,34 @@ pub(super) fn write(
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => format!("unix:{path}"),
-        Place::Tcp(address) => address.to_string(),
+        Place::Tcp(address) | Place::Tls(address, _) => address.to_string(),
+    };
+    let patience = bridge.patience();
+    let (scheme, tls) = match bridge.tls_name() {
+        Some(name) => (
+            "https",
+            format!(
+                "        # Who may ask, and who answers.
+        proxy_ssl_certificate {CERTIFICATE};
+        proxy_ssl_certificate_key {KEY};
+        proxy_ssl_trusted_certificate {CA};
+        proxy_ssl_verify on;
+        proxy_ssl_name {name};
+        proxy_ssl_protocols TLSv1.2 TLSv1.3;
+"
+            ),
+        ),
+        None => ("http", String::new()),
+    };
+    let peer = match bridge {
+        Place::Tls(..) => "\
+        # No peer is blocked: the bridge sees no connection of this host.
+        proxy_set_header X-Limiter-Peer \"\";
+",
+        Place::Unix(_) | Place::Tcp(_) => "\
+        # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
+        proxy_set_header X-Limiter-Peer \"$realip_remote_addr $realip_remote_port $server_addr $server_port\";
+",
     };
     // The names of variables are those of the fields in lower case, with underscores.
     let variable = |field: &str| field.to_lowercase().replace('-', "_");
@@ -64,17 +72,7 @@ pub(super) fn write(
     let retry = tell(&["Retry-After"]);
     let words = in_words(on_failure);
     let [ends, release] = match has_open {
-        true => {
-            let [ends, release] = RELEASE;
-            let patience = format!(
-                "        proxy_connect_timeout {PATIENCE}ms;
-        proxy_send_timeout {LATEST}ms;
-        proxy_read_timeout {LATEST}ms;
-    }}
-"
-            );
-            [ends.to_owned(), format!("{release}{patience}")]
-        }
+        true => [ENDS.to_owned(), release(scheme, &tls, patience)],
         false => Default::default(),
     };
     let [away, place] = match on_failure {
@@ -135,8 +133,8 @@ server {{
 
     location = /_limiter {{
         internal;
-        proxy_pass http://limiter_bridge/v1/auth?deny=403;
-        proxy_method GET;
+        proxy_pass {scheme}://limiter_bridge/v1/auth?deny=403;
+{tls}        proxy_method GET;
         proxy_pass_request_body off;
         proxy_http_version 1.1;
         proxy_set_header Connection "";
@@ -146,16 +144,41 @@ server {{
         proxy_set_header X-Real-IP $remote_addr;
         proxy_set_header X-Original-Method $request_method;
         proxy_set_header X-Original-URI $request_uri;
-        # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
-        proxy_set_header X-Limiter-Peer "$realip_remote_addr $realip_remote_port $server_addr $server_port";
-        # Clients may have sent these.
+{peer}        # Clients may have sent these.
         proxy_set_header X-Forwarded-Method "";
         proxy_set_header X-Forwarded-Uri "";
-        proxy_connect_timeout {PATIENCE}ms;
+        proxy_connect_timeout {patience}ms;
         proxy_send_timeout {LATEST}ms;
         proxy_read_timeout {latest}ms;
         proxy_next_upstream error;
 {place}{release}}}
+"#
+    )
+}
+
+/// The location that tells the bridge that a request ended.
+fn release(scheme: &str, tls: &str, patience: u32) -> String {
+    format!(
+        r#"
+    location @limiter_release {{
+        internal;
+        if ($limiter_x_limiter_lease = "") {{
+            return 204;
+        }}
+        rewrite ^ /v1/release break;
+        proxy_pass {scheme}://limiter_bridge;
+{tls}        proxy_method POST;
+        proxy_pass_request_headers off;
+        proxy_pass_request_body off;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        proxy_set_header Content-Length "";
+        proxy_set_header X-Limiter-Lease $limiter_x_limiter_lease;
+        proxy_ignore_client_abort on;
+        proxy_connect_timeout {patience}ms;
+        proxy_send_timeout {LATEST}ms;
+        proxy_read_timeout {LATEST}ms;
+    }}
 "#
     )
 }

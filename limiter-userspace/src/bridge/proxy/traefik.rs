@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{LEFT_TO_SERVICE, OnFailure, Place};
+use super::{CA, CERTIFICATE, KEY, LEFT_TO_SERVICE, OnFailure, Place};
 
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
@@ -11,13 +11,26 @@ pub(super) fn write(
     has_open: bool,
 ) -> fmt::Result {
     let (server, note) = match bridge {
-        Place::Tcp(address) => (address.to_string(), ""),
+        Place::Tcp(address) => (format!("http://{address}"), ""),
+        // It verifies the address itself.
+        Place::Tls(address, _) => (
+            format!("https://{address}"),
+            "# The certificate of the bridge has to have this address as another name.\n",
+        ),
         // Traefik asks no Unix socket.
         Place::Unix(_) => (
-            "127.0.0.1:9190".to_owned(),
+            "http://127.0.0.1:9190".to_owned(),
             "# Traefik asks by TCP only: start the bridge with `--listen 127.0.0.1:9190` too.\n",
         ),
     };
+    let tls = bridge.tls_name().map(|_| {
+        format!(
+            "        # Who may ask, and who answers.
+        tls: {{ cert: {CERTIFICATE}, key: {KEY}, ca: {CA} }}
+"
+        )
+    });
+    let tls = tls.unwrap_or_default();
     let words = match on_failure {
         OnFailure::Open => "although no limit has `on_failure: closed`",
         OnFailure::Closed => "as a limit with `on_failure: closed` asks",
@@ -32,8 +45,8 @@ http:
   middlewares:
     limiter:
       forwardAuth:
-        address: "http://{server}/v1/auth?deny=429"
-        trustForwardHeader: false
+        address: "{server}/v1/auth?deny=429"
+{tls}        trustForwardHeader: false
         authResponseHeaders: [X-Limiter-Degrade, X-Limiter-Source{told}]
   routers:
     service:

@@ -25,6 +25,8 @@ const RESULTS: [&str; 11] = [
 /// Why the agent was not asked for a block, or did not tell what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dropped {
+    /// The proxy is on another host, and so is the connection of the peer.
+    Elsewhere,
     /// The source of the request is not the peer.
     OtherSource,
     /// Its address stands for many keys of the limit.
@@ -38,11 +40,18 @@ pub(super) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [Self; 5] =
-        [Self::OtherSource, Self::Shared, Self::QueueFull, Self::Late, Self::Refused];
+    const ALL: [Self; 6] = [
+        Self::Elsewhere,
+        Self::OtherSource,
+        Self::Shared,
+        Self::QueueFull,
+        Self::Late,
+        Self::Refused,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
+            Self::Elsewhere => "elsewhere",
             Self::OtherSource => "other_source",
             Self::Shared => "shared",
             Self::QueueFull => "queue_full",
@@ -79,7 +88,7 @@ impl PushCounts {
             "limiter_bridge_pushed_total",
             Kind::Counter,
             "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them, or why it was \
-             not asked (other_source, shared, queue_full, late) or did not tell (refused).",
+             not asked (elsewhere, other_source, shared, queue_full, late) or did not tell (refused).",
         );
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for result in RESULTS.into_iter().chain(Dropped::ALL.map(Dropped::name)) {

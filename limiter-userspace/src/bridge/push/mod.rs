@@ -9,7 +9,6 @@ mod counts;
 mod offences;
 
 use std::{
-    collections::VecDeque,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -37,6 +36,7 @@ use super::{
     event::Event,
     in_force::InForce,
     link::{Link, is_needed},
+    told::Told,
 };
 use crate::{
     metrics::Family,
@@ -62,8 +62,6 @@ const PROBE: Duration = Duration::from_secs(1);
 const SECOND: u64 = 1_000_000_000;
 /// The longest block that the agent takes, in ns: a day.
 const LONGEST: u64 = 24 * 3600 * SECOND;
-/// Blocks of a second that are told of.
-const TOLD: usize = 10;
 
 /// A request that a limit refused.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +172,12 @@ impl Pusher {
         Some(pushed)
     }
 
+    /// Notes that a limit with a penalty refused a request to a proxy on another host. The peer is not blocked, as no connection of this
+    /// host proves that it is one.
+    pub(super) fn refused_elsewhere(&self) {
+        self.counts.dropped(Dropped::Elsewhere, 1);
+    }
+
     pub(super) fn families(&self) -> Vec<Family> {
         self.counts.families()
     }
@@ -282,22 +286,6 @@ impl Push {
             result: outcome.result.chars().filter(char::is_ascii_graphic).take(32).collect(),
             seconds: outcome.seconds.filter(|seconds| *seconds > 0.0),
         }
-    }
-}
-
-/// When blocks were told of, so that a flood of them is not.
-#[derive(Default)]
-struct Told(VecDeque<Instant>);
-
-impl Told {
-    fn has_room(&mut self) -> bool {
-        let now = Instant::now();
-        self.0.retain(|it| now.duration_since(*it) < Duration::from_secs(1));
-        let has_room = self.0.len() < TOLD;
-        if has_room {
-            self.0.push_back(now);
-        }
-        has_room
     }
 }
 

@@ -111,12 +111,6 @@ fn a_block_has_the_time_that_is_left_of_it() {
     assert_eq!(json(&push, 0)["for"], 86_400);
 }
 
-#[test]
-fn ten_blocks_of_a_second_are_told_of() {
-    let mut told = Told::default();
-    assert_eq!((0..50).filter(|_| told.has_room()).count(), TOLD);
-}
-
 /// An agent that answers blocks, one on each of its connections, and knows nothing of sources.
 fn agent(path: PathBuf, answers: &'static [&'static str]) -> std::sync::mpsc::Receiver<String> {
     const UNKNOWN: &str = "HTTP/1.1 404 x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";

@@ -92,13 +92,15 @@ impl Told<'_> {
         let end = |(address, port): (Option<IpAddr>, u16)| {
             Some(SocketAddr::new(address?.to_canonical(), port)).filter(|_| port != 0)
         };
-        // Who asks by a loopback address may be anybody, and so names no connection.
+        // Who asks by a loopback address may be anybody, and so names no connection. That of a proxy on another host is none
+        // of this one.
         let connection = match (peer, self.ends.map(end)) {
             (Peer::User(_), [Some(remote), Some(local)]) => Some(Connection { remote, local }),
             _ => None,
         };
+        let is_remote = peer == Peer::Certificate;
         // Others wait behind it on the same connection.
-        Ok(Question { asked, connection, may_wait: false, cost: 1, peek: false })
+        Ok(Question { asked, connection, is_remote, may_wait: false, cost: 1, peek: false })
     }
 }
 

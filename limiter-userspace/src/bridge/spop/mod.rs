@@ -18,7 +18,7 @@ mod frame;
 mod value;
 
 use std::{
-    iter,
+    io, iter,
     pin::pin,
     slice,
     time::{Duration, Instant},
@@ -35,9 +35,10 @@ use self::{
     frame::{Frame, Id, MOST, Messages, Set, write_answer, write_disconnect, write_hello},
 };
 use super::{
+    end::ended,
     fields::{degraded, exceeded, fields, problem, seconds_to_wait},
-    http::{Accepted, Decision, PATIENCE, Service, Timed, ended, random},
-    listener::Peer,
+    http::{Accepted, Decision, PATIENCE, Service, Timed, random},
+    listener::{Peer, Stream},
 };
 use crate::query;
 
@@ -78,7 +79,7 @@ pub(super) async fn converse(mut connection: Accepted) {
     let fault = loop {
         let took = conversation.take(connection.service(), connection.peer, &mut answers).await;
         if !answers.is_empty() {
-            let written = timeout(PATIENCE, connection.stream.write_all(&answers)).await;
+            let written = timeout(PATIENCE, write(&mut *connection.stream, &answers)).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
             }
@@ -107,7 +108,13 @@ pub(super) async fn converse(mut connection: Accepted) {
     };
     write_disconnect(&mut answers, fault);
     // Whoever does not read it learns that the connection ended.
-    let _: Result<_, _> = timeout(PATIENCE, connection.stream.write_all(&answers)).await;
+    let _: Result<_, _> = timeout(PATIENCE, write(&mut *connection.stream, &answers)).await;
+}
+
+/// Writes frames. TLS may keep some of them back until it is told to hand them on.
+async fn write(stream: &mut dyn Stream, frames: &[u8]) -> io::Result<()> {
+    stream.write_all(frames).await?;
+    stream.flush().await
 }
 
 /// What a conversation waits for.

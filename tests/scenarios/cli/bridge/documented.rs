@@ -14,12 +14,12 @@ limits:
   - { name: login, on: requests, match: { route: login }, key: source, rate: 60/min, burst: 1 }
 ";
 
-fn page() -> String {
+pub(super) fn page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/l7.md")).unwrap()
 }
 
 /// The commands of the page that begin with this word.
-fn commands(page: &str, word: &str) -> Vec<String> {
+pub(super) fn commands(page: &str, word: &str) -> Vec<String> {
     let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
     let lines = lines.map(str::trim).filter(|line| line.split(' ').next() == Some(word));
     lines.map(str::to_owned).collect()

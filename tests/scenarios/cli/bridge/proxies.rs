@@ -4,7 +4,7 @@ use std::{
     env,
     fs::File,
     io::{self, Read as _},
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::net::UnixListener,
     path::Path,
     time::Instant,
@@ -42,14 +42,29 @@ impl<'b> Proxy<'b> {
         name: &str,
         more: &str,
     ) -> Self {
+        let at = format!("unix:{}", asked_at(document, name).display());
+        Self::start_at(bench, document, name, more, &at)
+    }
+
+    /// The same, with the bridge at another place.
+    pub(super) fn start_at(
+        bench: &'b Bench,
+        document: &Document,
+        name: &str,
+        more: &str,
+        at: &str,
+    ) -> Self {
         bench.hosts.router.ip("link set lo up").unwrap();
         serve(&bench.hosts.router.namespace, SERVICE).unwrap();
         let folder = document.path().parent().unwrap().to_owned();
-        let config = format!(
-            "bridge config {name} --policy FILE --listen unix:{}",
-            asked_at(document, name).display()
-        );
-        let config = bench.done(&document.in_place(&config)).stdout;
+        let config = |name: &str| {
+            let command = format!("bridge config {name} --policy FILE --listen {at}");
+            let config = bench.done(&document.in_place(&command)).stdout;
+            // A proxy that asks by TLS has its files there.
+            config.replace("/etc/limiter/tls", &folder.join("tls").display().to_string())
+        };
+        let engine = config("haproxy-spoe");
+        let config = config(name);
         let at = folder.display();
         let (program, arguments) = match name {
             "nginx" => {
@@ -75,8 +90,7 @@ impl<'b> Proxy<'b> {
                 (program("LIMITER_ENVOY", "envoy/envoy/_bin/envoy"), run)
             }
             "haproxy" => {
-                let engine = document.in_place("bridge config haproxy-spoe --policy FILE");
-                fs::write(folder.join("spoe.conf"), bench.done(&engine).stdout).unwrap();
+                fs::write(folder.join("spoe.conf"), engine).unwrap();
                 let config =
                     config.replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"));
                 let main = "global\n    user www-data\n    group www-data\n    nbthread 1\n\n";
@@ -167,6 +181,16 @@ fn asked_at(document: &Document, name: &str) -> PathBuf {
         "haproxy" => spop_socket(document),
         _ => socket(document),
     }
+}
+
+/// Where a proxy asks a bridge that answers by TLS on this address.
+pub(super) fn at_tls(name: &str, address: Ipv4Addr) -> String {
+    let port = match name {
+        "envoy" => 9192,
+        "haproxy" => 9191,
+        _ => 9190,
+    };
+    format!("{address}:{port}")
 }
 
 /// A program that `cargo xtask setup` unpacks or installs.

@@ -1,4 +1,4 @@
-"""Asks the rate limit service at a Unix socket, and checks what it answers."""
+"""Asks the rate limit service at a Unix socket, or by TLS at an address, and checks what it answers."""
 
 import sys
 
@@ -6,10 +6,18 @@ import grpc
 from envoy.service.ratelimit.v3 import rls_pb2, rls_pb2_grpc
 
 OK, OVER = 1, 2
-# The authority that gRPC has for a Unix socket is no host.
-channel = grpc.insecure_channel(
-    "unix:" + sys.argv[1], options=[("grpc.default_authority", "bridge")]
-)
+if len(sys.argv) == 2:
+    # The authority that gRPC has for a Unix socket is no host.
+    channel = grpc.insecure_channel(
+        "unix:" + sys.argv[1], options=[("grpc.default_authority", "bridge")]
+    )
+else:
+    files = [open(name, "rb").read() for name in sys.argv[2:]]
+    channel = grpc.secure_channel(
+        sys.argv[1],
+        grpc.ssl_channel_credentials(*files),
+        options=[("grpc.ssl_target_name_override", "limiter-bridge")],
+    )
 service = rls_pb2_grpc.RateLimitServiceStub(channel)
 
 

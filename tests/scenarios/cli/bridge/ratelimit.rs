@@ -1,11 +1,15 @@
 //! The rate limit service of Envoy, asked by the gRPC of Python.
 
-use std::{env, path::Path, process::Command};
+use std::{
+    env,
+    path::Path,
+    process::{Command, Output},
+};
 
 use super::*;
 
 /// What the client asks about.
-const POLICY: &str = "attributes:
+pub(super) const POLICY: &str = "attributes:
   user: { header: x-user-id }
   region: { descriptor: true }
 deny: [192.0.2.66]
@@ -15,20 +19,25 @@ limits:
   - { name: seen, on: requests, key: source, action: monitor, algorithm: fixed_window, limit: 1, window: 365d }
 ";
 
+/// Runs the client: it asks at a socket, or at an address with a CA, a key and a certificate.
+pub(super) fn run(mut python: Command, arguments: &[String]) -> Output {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let unpacked = || here.join("../target/tools/grpcio").into_os_string();
+    python
+        .arg(here.join("scenarios/cli/bridge/ratelimit.py"))
+        .args(arguments)
+        .env("PYTHONPATH", env::var_os("LIMITER_GRPCIO").unwrap_or_else(unpacked))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap()
+}
+
 #[test]
 fn an_independent_client_is_answered() {
     let (bench, document) = (Bench::new(), Document::new(POLICY));
     let socket = grpc_socket(&document);
     let bridge = Bridge::start(&bench, &document, &format!("--grpc unix:{}", socket.display()));
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let unpacked = || here.join("../target/tools/grpcio").into_os_string();
-    let output = Command::new("python3")
-        .arg(here.join("scenarios/cli/bridge/ratelimit.py"))
-        .arg(&socket)
-        .env("PYTHONPATH", env::var_os("LIMITER_GRPCIO").unwrap_or_else(unpacked))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
+    let output = run(Command::new("python3"), &[socket.display().to_string()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metrics = bridge.ask("GET /metrics", &[]).body;
     for line in [
