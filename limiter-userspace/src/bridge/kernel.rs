@@ -39,6 +39,9 @@ const KEPT: u64 = 100_000_000;
 const STALE: u64 = 1_000_000_000;
 /// For how long it is not asked again after it was away, in ns.
 const PAUSE: u64 = 1_000_000_000;
+/// So many answers that come late one after the other are told, for so long after the last, in ns.
+const LATE: u32 = 3;
+const LATELY: u64 = 10_000_000_000;
 /// The most questions at once. The agent has room for 64 connections of those it trusts.
 const AT_ONCE: usize = 16;
 /// The most sources of which something is kept.
@@ -138,6 +141,16 @@ pub(super) struct Kernel {
     asked: AtomicU64,
     kept: AtomicU64,
     unknown: AtomicU64,
+    late: Mutex<Late>,
+}
+
+/// Answers of the agent that came too late.
+#[derive(Default)]
+struct Late {
+    /// How many since one came in time.
+    count: u32,
+    /// When it was asked last of these, in ns.
+    last: u64,
 }
 
 /// Whether a limit on packets is of concern to requests.
@@ -159,7 +172,35 @@ impl Kernel {
             asked,
             kept,
             unknown,
+            late: Mutex::default(),
         }
+    }
+
+    /// One that waits for the agent as long as it takes.
+    #[cfg(test)]
+    pub(super) fn patient(agent: &Path) -> Self {
+        Self { patience: Duration::from_secs(60), ..Self::new(agent) }
+    }
+
+    /// Why nothing is known of sources at `now` although the agent is there: it answers late. `None` if it does not.
+    pub(super) fn fault(&self, now: u64) -> Option<String> {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_late = late.count >= LATE && now.saturating_sub(late.last) < LATELY;
+        is_late.then(|| {
+            format!(
+                "the agent answers later than {} ms: nothing is known of sources",
+                self.patience.as_millis()
+            )
+        })
+    }
+
+    /// Notes whether the agent answered in time at `now`.
+    fn note(&self, is_late: bool, now: u64) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        *late = match is_late {
+            true => Late { count: late.count.saturating_add(1), last: now },
+            false => Late::default(),
+        };
     }
 
     /// The limits on packets that have nothing left for a source, as far as they are of concern to requests and the agent
@@ -237,11 +278,15 @@ impl Kernel {
         let _question = timeout(self.patience, self.questions.acquire()).await.ok()?.ok()?;
         match self.ask(source).await {
             Ok(over) => {
+                self.note(false, query::now());
                 known.note(query::now(), Arc::clone(&over));
                 Some(over)
             }
             // It is there, and has much to do: the next question may come in time.
-            Err(ClientError::Late(_)) => None,
+            Err(ClientError::Late(_)) => {
+                self.note(true, query::now());
+                None
+            }
             Err(_) => {
                 self.paused.store(query::now().saturating_add(PAUSE), Relaxed);
                 None
@@ -399,6 +444,20 @@ mod tests {
         assert!(runtime.block_on(ask(&hasty, "192.0.2.2")).unwrap().is_none());
         assert_eq!(hasty.paused.load(Relaxed), 0, "who is late is not away");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_answers_late_time_and_again_is_told_until_it_answers_in_time() {
+        let kernel = Kernel::new(Path::new("/nowhere/agent.sock"));
+        for at in 1..LATE {
+            kernel.note(true, at.into());
+        }
+        assert_eq!(kernel.fault(5), None, "it may be so by chance");
+        kernel.note(true, 5);
+        assert!(kernel.fault(5).unwrap().contains("later than 20 ms"));
+        assert_eq!(kernel.fault(5 + LATELY), None, "nobody asks any more");
+        kernel.note(false, 6);
+        assert_eq!(kernel.fault(6), None);
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Told for Entries<'_> {
     }
 
     /// A call is answered at once.
-    fn may_wait(&self) -> bool {
+    fn hold(&self, _: u64) -> bool {
         false
     }
 }

@@ -34,8 +34,9 @@ pub trait Told {
     /// The value of the entry with this key, of a descriptor.
     fn entry(&self, key: &str) -> Option<&str>;
 
-    /// Whether whoever asks can hold one more answer back. Without room, a request that would have to wait is refused.
-    fn may_wait(&self) -> bool {
+    /// Takes room for an answer that is held back, of a request that a limit counts by this key (a digest). Returns whether there
+    /// is some: without it, the request is refused.
+    fn hold(&self, _key: u64) -> bool {
         true
     }
 

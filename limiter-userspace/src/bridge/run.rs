@@ -1,11 +1,6 @@
 //! The bridge as a process: it answers, and follows its document, until it is asked to end.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use sd_notify::NotifyState;
@@ -114,7 +109,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         agent: Client::new(&options.agent),
         link: Arc::clone(&link),
         connections: Default::default(),
-        held: AtomicUsize::new(0),
+        held: Arc::default(),
     });
     service.tallies.applied(unix());
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;

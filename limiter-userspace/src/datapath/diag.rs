@@ -3,10 +3,14 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
-use super::netlink::{Family, attribute, inquire};
+use thiserror::Error;
+
+use super::netlink::{Family, attribute, inquire, inquire_all};
+use crate::error::{Error, Failure, Result};
 
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
@@ -63,41 +67,101 @@ impl Socket {
     }
 }
 
+/// The kernel has no part that looks up connections.
+#[derive(Debug, Error)]
+#[error(
+    "the kernel looks up no TCP connection, as its module tcp_diag is missing: no connection proves a block"
+)]
+struct Missing;
+
+impl Failure for Missing {
+    fn remedy(&self) -> Option<String> {
+        Some(
+            "`modprobe tcp_diag` loads it, and `echo tcp_diag > /etc/modules-load.d/limiter.conf` at each start"
+                .to_owned(),
+        )
+    }
+}
+
 /// Looks up the socket of a connection between these ends; `None` if there is none.
 ///
 /// # Errors
-/// What the system says.
-pub(crate) fn socket(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Socket>> {
+/// That the kernel looks up no connections, with the remedy, or what the system says.
+pub(crate) fn socket(local: SocketAddr, remote: SocketAddr) -> Result<Option<Socket>> {
     let family = match (local.ip(), remote.ip()) {
         (IpAddr::V4(_), IpAddr::V4(_)) => libc::AF_INET,
         (IpAddr::V6(_), IpAddr::V6(_)) => libc::AF_INET6,
         _ => return Ok(None),
     };
     let request = Request {
-        family: family as u8,
-        protocol: libc::IPPROTO_TCP as u8,
-        extensions: ASKS_INFO,
-        pad: 0,
         states: u32::MAX,
         local_port: local.port().to_be_bytes(),
         remote_port: remote.port().to_be_bytes(),
         local: octets(local.ip()),
         remote: octets(remote.ip()),
-        interface: 0,
-        cookie: [NO_COOKIE; 2],
+        ..Request::of_no_state(family, libc::IPPROTO_TCP)
     };
     match inquire(Family::Sockets, BY_FAMILY, request) {
         Ok(answers) => Ok(answers.first().and_then(|answer| read(answer))),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => check().map(|()| None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Checks that the kernel looks up connections. Where it does not, it says of each that there is none.
+///
+/// # Errors
+/// That its module is missing, with the remedy, or what the system says.
+pub(crate) fn check() -> Result<()> {
+    // A module that is in use is not taken away.
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    if !FOUND.load(Relaxed) {
+        if !is_there(libc::IPPROTO_TCP).map_err(failed)? {
+            return Err(Missing.into());
+        }
+        FOUND.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// Whether the kernel looks up sockets of a protocol. It loads the module for that, if it can.
+fn is_there(protocol: i32) -> io::Result<bool> {
+    let nothing = Request::of_no_state(libc::AF_INET, protocol);
+    match inquire_all(Family::Sockets, BY_FAMILY, nothing) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::system("look up a connection", error)
+}
+
+impl Request {
+    /// A request for sockets of any ends in none of their states.
+    const fn of_no_state(family: i32, protocol: i32) -> Self {
+        Self {
+            family: family as u8,
+            protocol: protocol as u8,
+            extensions: ASKS_INFO,
+            pad: 0,
+            states: 0,
+            local_port: [0; 2],
+            remote_port: [0; 2],
+            local: [0; 16],
+            remote: [0; 16],
+            interface: 0,
+            cookie: [NO_COOKIE; 2],
+        }
     }
 }
 
 /// Whether a socket listens for connections to this end: at its address, or at any.
 ///
 /// # Errors
-/// What the system says.
-pub(crate) fn is_listened_at(local: SocketAddr) -> io::Result<bool> {
+/// As [`socket`].
+pub(crate) fn is_listened_at(local: SocketAddr) -> Result<bool> {
     let nobody = match local.ip() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -170,6 +234,16 @@ mod tests {
             let closed = socket(local, remote).unwrap();
             assert!(!closed.is_some_and(|it| it.is_connected()), "{closed:?}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_looks_up_nothing_is_told_from_one_that_finds_nothing() {
+        check().unwrap();
+        // No kernel has a module for this protocol.
+        assert!(!is_there(200).unwrap());
+        let error = Error::from(Missing);
+        assert!(error.to_string().contains("module tcp_diag is missing"), "{error}");
+        assert!(error.remedy().unwrap().contains("modprobe tcp_diag"));
     }
 
     #[test]

@@ -47,6 +47,18 @@ pub(super) fn inquire<T: Copy>(family: Family, kind: u16, body: T) -> io::Result
     Ok(ask_once(family, kind, body, Extent::One)?.unwrap_or_default())
 }
 
+/// The same about all objects of a kind; nothing if these changed while they were read.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn inquire_all<T: Copy>(
+    family: Family,
+    kind: u16,
+    body: T,
+) -> io::Result<Option<Vec<Vec<u8>>>> {
+    ask_once(family, kind, body, Extent::All)
+}
+
 /// Sends a request of a type, such as `RTM_GETLINK`, and gives the bodies of the answers. The body of the request is of
 /// the structures that the type takes, without padding.
 ///
@@ -83,6 +95,8 @@ fn ask_once<T: Copy>(
                 return Ok(None);
             }
             match i32::from(kind) {
+                // A list that the kernel could not give ends with its error.
+                libc::NLMSG_DONE if code(payload) < 0 => return Err(refusal(payload)),
                 libc::NLMSG_DONE => return Ok(Some(answers)),
                 libc::NLMSG_ERROR => return Err(refusal(payload)),
                 _ => answers.push(payload.to_vec()),
@@ -221,10 +235,15 @@ fn next_message(bytes: &[u8]) -> Option<(u16, u16, &[u8], &[u8])> {
 
 /// Why there is no answer.
 fn refusal(payload: &[u8]) -> io::Error {
-    match payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code)) {
+    match code(payload) {
         0 => io::ErrorKind::InvalidData.into(),
         code => io::Error::from_raw_os_error(code.saturating_neg()),
     }
+}
+
+/// The code that an answer begins with.
+fn code(payload: &[u8]) -> i32 {
+    payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code))
 }
 
 /// The payload of the first attribute of a type.

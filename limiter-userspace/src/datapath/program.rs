@@ -4,6 +4,7 @@ use std::{
     fs,
     hash::{DefaultHasher, Hasher as _},
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
 };
 
 use aya::{
@@ -28,7 +29,7 @@ use limiter_common::{
 #[cfg(feature = "datapath-log")]
 use super::messages::ring;
 use super::{
-    bpffs::{Pins, exists},
+    bpffs::{Pins, c_path, exists, unpin},
     layout::SHAPES,
     loader::wire::Kind,
     object::object,
@@ -138,12 +139,27 @@ impl Program {
         Self::load_or_ask(pins, Kind::Carrier, Some(from), clock)
     }
 
-    /// Loads the program that blocks sources.
+    /// The program that blocks sources. The first process that needs it pins it beside the maps, as to load it takes longer than a
+    /// block. One with a loader asks that for it.
     ///
     /// # Errors
     /// What the kernel lacks or says.
     pub(super) fn load_pusher(pins: &Pins, clock: Clock) -> Result<Self> {
-        Self::load_or_ask(pins, Kind::Pusher, None, clock)
+        if pins.loader().is_some() || clock != Clock::Monotonic {
+            return Self::load_or_ask(pins, Kind::Pusher, None, clock);
+        }
+        let pins = &pins.in_use()?;
+        let name = program::PUSH;
+        // One of another build may mean other things by the same maps.
+        let path = pins.map(&format!("{name}-{:016x}", object_hash(pins)));
+        if let Ok(fd) = sys::open(&c_path(path.as_os_str())?) {
+            return Ok(Self { held: Held::Descriptor(fd), name });
+        }
+        let mut program = Self::load_or_ask(pins, Kind::Pusher, None, clock)?;
+        // Another process may do so at the same time, and this one may have no right to. The next one loads it then.
+        let pinned = program.with_fd(|fd| pins.pin(fd, &path))?;
+        let _: Result<()> = pinned.and_then(|()| unpin_others(&path, name));
+        Ok(program)
     }
 
     /// Blocks a source, or ends that. Returns a constant of [`push`](limiter_common::abi::push).
@@ -245,6 +261,19 @@ impl Program {
             .map_err(|error| object(format!("use the program {name}"), &error))?;
         Ok(with(fd.as_fd()))
     }
+}
+
+/// Removes the pins of a program that other builds left beside this one.
+fn unpin_others(own: &Path, name: &str) -> Result<()> {
+    let folder = own.parent().unwrap_or(own);
+    let entries = fs::read_dir(folder)
+        .map_err(|error| Error::system(format!("read {}", folder.display()), error))?;
+    let is_of = |path: &Path| {
+        let of = path.file_name().and_then(|it| it.to_str()).and_then(|it| it.strip_prefix(name));
+        of.is_some_and(|rest| rest.starts_with('-'))
+    };
+    let others = entries.flatten().map(|entry| entry.path());
+    others.filter(|path| path != own && is_of(path)).try_for_each(|path| unpin(&path))
 }
 
 /// The main program for packets in one piece, or for those in several.

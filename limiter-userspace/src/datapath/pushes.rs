@@ -57,10 +57,12 @@ impl Pusher {
     /// # Errors
     /// What the kernel lacks or says, [`Error::Unconfirmed`], or that the policy has no row left.
     pub fn open(pins: &Pins, clock: Clock) -> Result<Option<Self>> {
-        if !Maps::open(pins)?.take_pushes()? {
-            let Some(mut instance) = Instance::open(pins)? else { return Ok(None) };
-            instance.maps_mut().begin_pushes()?;
+        let maps = Maps::open(pins)?;
+        if maps.take_pushes()? {
+            return Self::of(maps, clock).map(Some);
         }
+        let Some(mut instance) = Instance::open(pins)? else { return Ok(None) };
+        instance.maps_mut().begin_pushes()?;
         Self::load(pins, clock).map(Some)
     }
 
@@ -69,7 +71,13 @@ impl Pusher {
     /// # Errors
     /// What the kernel lacks or says.
     pub fn load(pins: &Pins, clock: Clock) -> Result<Self> {
-        Ok(Self { maps: Maps::open(pins)?, program: Program::load_pusher(pins, clock)? })
+        Self::of(Maps::open(pins)?, clock)
+    }
+
+    /// Loads the program for maps.
+    fn of(maps: Maps, clock: Clock) -> Result<Self> {
+        let program = Program::load_pusher(&maps.pins, clock)?;
+        Ok(Self { maps, program })
     }
 
     /// The maps.

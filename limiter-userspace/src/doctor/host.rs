@@ -11,7 +11,7 @@ use aya::programs::ProgramInfo;
 use super::finding::{Finding, Verdict};
 use crate::{
     datapath::{
-        bpffs::Pins, exchange::is_left, instance::Attached, main_program, maps::Maps, memory,
+        bpffs::Pins, diag, exchange::is_left, instance::Attached, main_program, maps::Maps, memory,
         privilege, program::Program, sizes::Sizes,
     },
     error::{Error, Result},
@@ -69,6 +69,7 @@ pub(super) fn examine(pins: &Pins, ours: &Result<Vec<Attached>>) -> Vec<Finding>
     }
     findings.extend(exchange(pins));
     findings.extend(clock());
+    findings.push(connections());
     findings.extend(hardening());
     findings
 }
@@ -217,6 +218,16 @@ fn ticks(maps: &Maps) -> Finding {
             )
         }
         Err(error) => failed(TICKS, &error),
+    }
+}
+
+/// Whether connections can be looked up, which prove the blocks that other processes ask the agent for.
+fn connections() -> Finding {
+    const CHECK: &str = "connections";
+    match diag::check() {
+        Ok(()) => Finding::ok(CHECK, "TCP connections can be looked up"),
+        // Limits on packets need none.
+        Err(error) => Finding { verdict: Verdict::Warn, ..Finding::failed(CHECK, &error) },
     }
 }
 

@@ -187,7 +187,7 @@ impl PenaltyEntry {
 
 /// The seconds until an entry ends, which is at a whole second of Unix time. A command rounds the end of a time up to one,
 /// so an entry for 60 s has up to 61 s: rounded down, it shows what was asked for. In its last second it shows 1 s.
-fn seconds_left(until: u64, now: Duration) -> u64 {
+pub(crate) fn seconds_left(until: u64, now: Duration) -> u64 {
     match until.saturating_sub(now.as_secs()) {
         0 => 0,
         _ => until.saturating_sub(rounded_up(now)).max(1),

@@ -86,16 +86,16 @@ pub fn print_with_requests<W: Write>(
     }
 }
 
-/// The table of what limits on requests have left.
+/// The table of what limits on requests have left. A narrow screen leaves out the columns of the highest ranks first.
 pub(crate) fn request_fills(requests: &[RequestFill]) -> Table {
     let mut table = Table::new([
         Column::left("LIMIT ON REQUESTS"),
-        Column::left("PER"),
-        Column::left("MODE"),
-        Column::right("AT ONCE"),
+        Column::left("PER").rank(3),
+        Column::left("MODE").rank(1),
+        Column::right("AT ONCE").rank(2),
         Column::right("LEFT"),
         Column::right("PASSES IN"),
-        Column::right("FULL IN"),
+        Column::right("FULL IN").rank(4),
     ]);
     let seconds = |seconds: f64| {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

@@ -93,13 +93,21 @@ fn bash_completes_what_is_there() {
     is("limiter limit set ", &["connection", "syn", "source"]);
     is("limiter limit show s", &["syn", "source"]);
     is("limiter limit del source --src ", &["203.0.113.0/24"]);
-    is("limiter deny del 1", &["198.51.100.7/32"]);
+    is("limiter deny del 198", &["198.51.100.7/32"]);
     is("limiter deny del 2001", &["2001:db8:7::/48"]);
     // bash has the part up to the last colon already.
     is("limiter deny del 2001:db8:", &["7::/48"]);
     is("limiter limit del source --src=2", &["203.0.113.0/24"]);
+    bench.done("deny add 192.0.2.1 192.0.2.2 --set feed");
+    bench.done("deny add 192.0.2.3 --replace drop");
+    bench.done("penalty add 192.0.2.4 --set scans --for 1h");
+    for line in ["deny add 192.0.2.9 --set ", "deny add --replace ", "deny del --set "] {
+        is(&format!("limiter {line}"), &["drop", "feed"]);
+    }
+    is("limiter deny flush --set=f", &["feed"]);
+    is("limiter penalty del --set ", &["scans"]);
     is("limiter allow del ", &["198.51.100.8/32"]);
-    is("limiter penalty del ", &["198.51.100.9/32"]);
+    is("limiter penalty del 198", &["198.51.100.9/32"]);
     is("limiter whitelist d", &["del"]);
     let source = bench.json("top -j")["sources"][0]["source"].as_str().map(str::to_owned);
     if let Some(source) = source {

@@ -12,7 +12,7 @@ use std::{
 use limiter_tests::{
     http::{Reply, exchange},
     packet::{Frame, SYN},
-    sandbox::Namespace,
+    sandbox::{BPFFS, Namespace},
     topology::lay_wire,
     traffic::{Connection, Sender, Service},
 };
@@ -415,6 +415,38 @@ fn commands_push_blocks_and_end_them() {
     // That by hand stays.
     send(&bench, [192, 0, 2, 1], 10);
     assert_eq!(dropped(), 30);
+}
+
+/// To load the program takes longer than a block, so the first command pins it for the others.
+#[test]
+fn the_program_that_pushes_is_pinned_and_goes_with_the_instance() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let in_router = |words: &str| {
+        let output = bench.hosts.router.command("sh").args(["-ec", words]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = format!("{BPFFS}/limiter");
+    let pinned = || in_router(&format!("cd {folder} && find -name 'limiter_push*'"));
+    let push = |last: u32| bench.done(&format!("penalty add 192.0.2.{last} --for 1h --push"));
+    assert_eq!(pinned(), "");
+    push(1);
+    let first = pinned();
+    assert!(first.starts_with("./maps/limiter_push-") && first.lines().count() == 1, "{first}");
+    push(2);
+    assert_eq!(pinned(), first);
+    // That of another build is not run, and does not stay.
+    in_router(&format!("cd {folder} && mv {} maps/limiter_push-0", first.trim()));
+    push(3);
+    assert_eq!(pinned(), first);
+    bench.done("attach eth0 --sources 8192");
+    assert_eq!(pinned(), "", "it went with the maps that it was for");
+    push(4);
+    assert_eq!(pinned(), first.replace("/maps/", "/maps2/"));
+    assert_eq!(bench.json("penalty list -j")["entries"].as_array().unwrap().len(), 4);
+    bench.done("detach --all");
+    in_router(&format!("test ! -e {folder}"));
 }
 
 #[test]

@@ -60,7 +60,15 @@ fn an_entry_ends_with_its_time_and_goes_with_the_next_edit() {
 #[test]
 fn lists_are_shown_and_answer_in_json() {
     let bench = Bench::attached();
-    let added = bench.json("allow add 198.51.100.0/24 --reason office -j")["entries"].take();
+    let told = bench.json("allow add 198.51.100.0/24 --reason office -j");
+    assert_eq!(
+        told,
+        json!({
+            "schema": "limiter.added/1", "list": "allow", "set": null, "removed": 0,
+            "entries": [{"src": "198.51.100.0/24", "result": "added", "until": null, "seconds_left": null}],
+        })
+    );
+    let added = bench.json("allow list -j")["entries"].take();
     let entry = &added[0];
     for (member, value) in [
         ("src", json!("198.51.100.0/24")),
@@ -98,6 +106,48 @@ fn lists_are_shown_and_answer_in_json() {
     assert!(told.contains("\nallow 198.51.100.0/24 (run time), for "), "{told}");
     assert_eq!(bench.done("allow flush").stdout, "allow: removed 1 run-time entry\n");
     assert_eq!(bench.json("allow list -j")["entries"], json!([]));
+}
+
+#[test]
+fn an_addition_tells_in_json_what_it_did_and_not_what_the_list_has() {
+    let bench = Bench::attached();
+    let results = |words: &str| {
+        let told = bench.json(words);
+        let entries = told["entries"].as_array().unwrap().iter();
+        let entries = entries.map(|it| [&it["src"], &it["result"], &it["until"]].map(Value::clone));
+        (entries.collect::<Vec<_>>(), told["removed"].clone())
+    };
+    let end = "2099-01-31T18:00:00Z";
+    bench.done("allow add 192.0.2.9");
+    bench.done(&format!("deny add 192.0.2.1 192.0.2.2 --until {end}"));
+    let earlier = "2098-01-31T18:00:00Z";
+    let (entries, removed) =
+        results(&format!("-j deny add 192.0.2.2 192.0.2.3 192.0.2.9 --until {earlier}"));
+    assert_eq!(
+        (json!(entries), removed),
+        (
+            json!([
+                ["192.0.2.2/32", "already", end],
+                ["192.0.2.3/32", "added", earlier],
+                ["192.0.2.9/32", "allowed", null],
+            ]),
+            json!(0)
+        )
+    );
+    assert_eq!(
+        json!(results("-j deny add 192.0.2.3").0),
+        json!([["192.0.2.3/32", "replaced", null]])
+    );
+    bench.done("deny add 192.0.2.4 192.0.2.5 --set feed");
+    let (entries, removed) = results("-j deny add 192.0.2.5 2001:db8:7::7 --replace feed");
+    assert_eq!(
+        (json!(entries), removed),
+        (json!([["192.0.2.5/32", "already", null], ["2001:db8:7::/64", "added", null]]), json!(1))
+    );
+    let told = bench.json("-j penalty add 192.0.2.6 --for 1h");
+    assert_eq!((&told["list"], &told["set"]), (&json!("penalty"), &json!(null)));
+    let left = told["entries"][0]["seconds_left"].as_u64().unwrap();
+    assert!((3_500..=3_601).contains(&left), "{told}");
 }
 
 #[test]
@@ -385,9 +435,9 @@ fn who_bans_with_a_set_ends_no_ban_of_another() {
     let bench = Bench::attached();
     let said = |command: &str| bench.done(command).stdout;
     bench.done("deny add 198.51.100.99 --for 600s --set sshd");
-    bench.done("deny add 198.51.100.99 --for 1w --set recidive");
+    bench.done("deny add 198.51.100.99 --until 2099-01-31T18:00:00Z --set recidive");
     bench.done("deny add 198.51.100.98");
-    let again = said("deny add 198.51.100.99 --for 1w --set recidive");
+    let again = said("deny add 198.51.100.99 --until 2099-01-31T18:00:00Z --set recidive");
     assert!(again.contains("is on the list already, until 20"), "{again}");
     let denied = |source: [u8; 4]| {
         let name = source.map(|byte| byte.to_string()).join(".");

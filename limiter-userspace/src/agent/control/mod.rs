@@ -19,10 +19,11 @@ mod results;
 mod rules;
 
 use std::{
+    collections::BTreeSet,
     mem,
     net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use limiter_common::algorithm::rate::Rate;
@@ -36,11 +37,11 @@ use self::{
     results::LiftResult,
     rules::{Outcome, Rules},
 };
-use super::{event::Event, sources::Budget};
+use super::{event::Event, faults::News, sources::Budget};
 use crate::{
     bridge::{listener::Bound, users::Users},
     datapath::bpffs::Pins,
-    error::Result,
+    error::{Error, Result},
     metrics::Family,
 };
 
@@ -78,6 +79,7 @@ pub(super) struct Control {
 struct Told {
     events: Vec<Event>,
     left_out: u64,
+    failures: News,
     /// How many are told; none without it.
     budget: Option<Budget>,
 }
@@ -143,7 +145,7 @@ impl Control {
         let mut outcomes = Vec::with_capacity(asked.len());
         for asked in asked {
             let outcome = push(asked).unwrap_or_else(|error| {
-                self.tell(|| Event::Failed(error));
+                self.tell_failure(error);
                 Outcome::failed(asked.subject)
             });
             self.counts.add(outcome.result);
@@ -175,6 +177,14 @@ impl Control {
         Ok(result)
     }
 
+    /// Tells of a failure, unless it was told just before: what fails of one block may fail of each.
+    fn tell_failure(&self, error: Error) {
+        let what = BTreeSet::from([error.to_string()]);
+        if !lock(&self.told).failures.of(&what, Instant::now()).is_empty() {
+            self.tell(|| Event::Failed(error));
+        }
+    }
+
     fn tell(&self, event: impl FnOnce() -> Event) {
         let mut told = lock(&self.told);
         let is_told = told.events.len() < WAITING
@@ -198,7 +208,6 @@ mod tests {
     use std::io;
 
     use super::{results::PushResult, *};
-    use crate::error::Error;
 
     #[test]
     fn a_push_that_fails_keeps_none_of_the_others_back() {
@@ -217,5 +226,12 @@ mod tests {
         let results: Vec<PushResult> = outcomes.iter().map(|outcome| outcome.result).collect();
         assert_eq!(results, [PushResult::Full, PushResult::Failed, PushResult::Full]);
         assert!(matches!(*control.take_events().0, [Event::Failed(_)]));
+        let asked = &asked[..2];
+        let fails =
+            |_: &Asked| Err(Error::system("look up a connection", io::ErrorKind::Other.into()));
+        control.each(0, asked, fails);
+        assert!(control.take_events().0.is_empty(), "the same is told once");
+        control.each(0, asked, |_| Err(Error::NoSlot));
+        assert_eq!(control.take_events().0.len(), 1);
     }
 }

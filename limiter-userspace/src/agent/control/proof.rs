@@ -5,10 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use ipnet::IpNet;
 
 use super::{request::Proof, results::PushResult};
-use crate::{
-    datapath::diag,
-    error::{Error, Result},
-};
+use crate::{datapath::diag, error::Result};
 
 /// For how long the source may have sent nothing.
 const SILENT: Duration = Duration::from_secs(60);
@@ -18,11 +15,10 @@ pub(super) fn unproven(source: IpNet, user: u32, proof: Proof) -> Result<Option<
     if !source.contains(&proof.remote.ip()) {
         return Ok(Some(PushResult::Unproven));
     }
-    let failed = |error| Error::system("look up a connection", error);
-    let found = diag::socket(proof.local, proof.remote).map_err(failed)?;
+    let found = diag::socket(proof.local, proof.remote)?;
     let is_of_a_service = |socket: &diag::Socket| -> Result<bool> {
         let is_others = socket.user.is_some_and(|owner| owner != 0);
-        Ok(user == 0 || is_others && diag::is_listened_at(proof.local).map_err(failed)?)
+        Ok(user == 0 || is_others && diag::is_listened_at(proof.local)?)
     };
     Ok(match found.filter(diag::Socket::is_connected) {
         None => Some(PushResult::Unproven),

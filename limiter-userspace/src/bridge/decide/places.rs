@@ -92,6 +92,11 @@ impl Place {
         matches!(self.state, State::Shared(_))
     }
 
+    const fn digest(&self) -> u64 {
+        let [digest, _] = self.key.words();
+        digest
+    }
+
     const fn entry(&self) -> Entry {
         match self.state {
             State::Own(entry) | State::Vacant(entry) | State::Shared(entry) => entry,
@@ -179,9 +184,8 @@ impl<'d> Limited<'d> {
         }
     }
 
-    /// Looks at the rows one after the other, until one refuses. Charges nothing. Without leave to wait, a row refuses a request
-    /// that it would hold back.
-    pub(super) fn look(&mut self, may_wait: bool) {
+    /// Looks at the rows one after the other, until one refuses. Charges nothing.
+    pub(super) fn look(&mut self) {
         for at in 0..self.places.len() {
             let bit = 1 << at & self.bill.asked();
             if bit == 0 {
@@ -196,9 +200,6 @@ impl<'d> Limited<'d> {
                 }
             } else {
                 look_at(self, at, self.now);
-            }
-            if !may_wait && self.bill.refused == 0 && self.turn(at) > 0 {
-                self.bill.refuse(bit, Refusal::Exceed);
             }
         }
     }
@@ -274,8 +275,12 @@ impl<'d> Limited<'d> {
             let is_of = (row.limit, row.layer) == (told.limit, told.layer);
             is_of && row.is_enforced && place.items >> item & 1 != 0
         });
-        let [digest, _] = place?.key.words();
-        Some(digest)
+        place.map(Place::digest)
+    }
+
+    /// A digest of the key at a place.
+    pub(super) fn digest_at(&self, at: usize) -> u64 {
+        self.places[at].digest()
     }
 
     /// What each row has left.

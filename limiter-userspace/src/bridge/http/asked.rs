@@ -20,7 +20,7 @@ use http::{
     header::{COOKIE, HOST, HeaderName, HeaderValue},
 };
 
-use super::fault::Fault;
+use super::{fault::Fault, held::Turn};
 use crate::{
     bridge::request::{Request, Told},
     policy::{
@@ -103,9 +103,9 @@ impl<'h> Asked<'h> {
         })
     }
 
-    /// The same, and whether it may be held back.
-    pub(super) fn waiting(mut self, may_wait: bool) -> Self {
-        self.told.may_wait = may_wait;
+    /// The same, whose answer may be held back.
+    pub(super) fn waiting(mut self, turn: &'h Turn<'h>) -> Self {
+        self.told.turn = Some(turn);
         self
     }
 
@@ -212,7 +212,8 @@ struct Headers<'h> {
     others: Vec<(HeaderName, String)>,
     /// The names of the limits that are asked; all of them if there is none.
     limits: Vec<String>,
-    may_wait: bool,
+    /// Without one, the answer is not held back.
+    turn: Option<&'h Turn<'h>>,
 }
 
 impl<'h> Headers<'h> {
@@ -229,7 +230,7 @@ impl<'h> Headers<'h> {
                 others.push((name.clone(), lossy(value)));
             }
         }
-        Self { headers, others, limits, may_wait: false }
+        Self { headers, others, limits, turn: None }
     }
 }
 
@@ -246,8 +247,8 @@ impl Told for Headers<'_> {
         None
     }
 
-    fn may_wait(&self) -> bool {
-        self.may_wait
+    fn hold(&self, key: u64) -> bool {
+        self.turn.is_some_and(|turn| turn.take(key))
     }
 
     fn asks(&self, limit: &str) -> bool {

@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Instant};
 
 use hyper::{HeaderMap, Request, body::Incoming, header::HeaderName};
+use limiter_common::base::address::{Address, Mask};
 
 use super::{
     Fault, Service, Timed,
     asked::Asked,
-    held::Held,
+    held::{Held, Turn},
     parameters::{Parameters, check},
     random,
     reply::{Reply, SOURCE},
@@ -20,7 +21,7 @@ use crate::{
         listener::Peer,
         push::{Connection, Refusal},
     },
-    policy::{Policy, model::RequestLimit},
+    policy::Policy,
     query,
 };
 
@@ -52,7 +53,7 @@ pub(in crate::bridge) enum Decision {
 }
 
 /// An answer, and for how many nanoseconds it is to be held back.
-type InTurn<'s> = (Reply, Option<(Held<'s>, u64)>);
+type InTurn = (Reply, Option<(Held, u64)>);
 
 impl Service {
     /// The answer to a proxy that asks about a request.
@@ -76,11 +77,7 @@ impl Service {
         in_turn(decided).await
     }
 
-    async fn decide_auth(
-        &self,
-        request: &Request<Incoming>,
-        peer: Peer,
-    ) -> Result<InTurn<'_>, Fault> {
+    async fn decide_auth(&self, request: &Request<Incoming>, peer: Peer) -> Result<InTurn, Fault> {
         self.check(peer)?;
         let Parameters { deny, cost, peek, limits } = Parameters::read(request.uri().query())?;
         let policy = self.in_force.policy();
@@ -99,7 +96,7 @@ impl Service {
         request: &Request<Incoming>,
         target: &str,
         peer: Peer,
-    ) -> Result<InTurn<'_>, Fault> {
+    ) -> Result<InTurn, Fault> {
         self.check(peer)?;
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
         let is_remote = peer == Peer::Certificate;
@@ -114,12 +111,14 @@ impl Service {
     async fn decide_in_turn(
         &self,
         policy: &Arc<Policy>,
-        mut question: Question<'_>,
+        question: Question<'_>,
         statuses: [u16; 2],
-    ) -> Result<InTurn<'_>, Fault> {
-        let delays = policy.on_requests.iter().any(RequestLimit::delays);
-        let held = delays.then(|| Held::take(&self.held)).flatten();
-        question.asked = question.asked.waiting(held.is_some());
+    ) -> Result<InTurn, Fault> {
+        let prefix = policy.key_prefix;
+        let source = Address::from(question.asked.source());
+        let source = source.masked(&Mask::new(prefix.ipv4, prefix.ipv6));
+        let turn = Turn::new(&self.held, source);
+        let question = Question { asked: question.asked.waiting(&turn), ..question };
         let (answer, policy, over) = match self.decide(policy, &question).await? {
             Decision::Answered(answer, policy, over) => (answer, policy, over),
             Decision::Refused(over) => {
@@ -131,7 +130,7 @@ impl Service {
             reply.insert(SOURCE, &over.to_string());
         }
         let is_held = answer.hold > 0 && answer.verdict == Verdict::Pass && !question.peek;
-        Ok((reply, held.filter(|_| is_held).map(|held| (held, answer.hold))))
+        Ok((reply, turn.held().filter(|_| is_held).map(|held| (held, answer.hold))))
     }
 
     /// Decides about a request, which is checked under the policy that was in force just now. A peer that goes on over a limit is
@@ -181,7 +180,7 @@ impl Service {
 }
 
 /// An answer, in its turn.
-async fn in_turn(decided: Result<InTurn<'_>, Fault>) -> Reply {
+async fn in_turn(decided: Result<InTurn, Fault>) -> Reply {
     match decided {
         Ok((reply, held)) => {
             if let Some((held, time)) = held {

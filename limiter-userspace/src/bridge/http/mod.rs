@@ -51,6 +51,7 @@ pub(super) use self::{
     counts::{Tallies, Timed},
     decide::{Decision, Question},
     fault::Fault,
+    held::Room,
     serve::{Accepted, serve, until},
 };
 use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
@@ -88,7 +89,7 @@ pub(super) struct Service {
     /// The connections there are of users who may ask, by loopback addresses, of others, and of proxies on other hosts.
     pub(super) connections: [AtomicUsize; 4],
     /// The answers that are held back.
-    pub(super) held: AtomicUsize,
+    pub(super) held: Arc<Room>,
 }
 
 /// Answers the requests of a connection, one after the other.
@@ -144,7 +145,8 @@ impl Service {
             "/healthz" => ("healthz", Reply::text("ok\n".to_owned())),
             "/readyz" => {
                 // Requests are decided about without the agent.
-                let fault = self.link.fault().map(|why| format!("degraded: {why}\n"));
+                let fault = self.link.fault().or_else(|| self.kernel.fault(query::now()));
+                let fault = fault.map(|why| format!("degraded: {why}\n"));
                 ("readyz", Reply::text(fault.unwrap_or_else(|| "ok\n".to_owned())))
             }
             "/metrics" => ("metrics", self.metrics()),
@@ -184,10 +186,9 @@ impl Service {
     }
 
     fn metrics(&self) -> Reply {
-        let mut families = self.tallies.families(
-            self.connections.iter().map(|it| it.load(Relaxed)).sum(),
-            self.held.load(Relaxed),
-        );
+        let mut families = self
+            .tallies
+            .families(self.connections.iter().map(|it| it.load(Relaxed)).sum(), self.held.taken());
         families.extend(metrics::families(&self.in_force));
         families.extend(self.pusher.families());
         families.extend([self.link.family(), self.kernel.family()]);

@@ -27,7 +27,7 @@ const RELEASE: &str = "limiter-release";
 #[derive(Debug)]
 pub(super) enum Message<'f> {
     /// It asks about a request.
-    Request(Told<'f>),
+    Request(Told),
     /// A request ended that took these places.
     Release(&'f str),
     /// Nothing that is known here.
@@ -36,11 +36,11 @@ pub(super) enum Message<'f> {
 
 /// The arguments of the message. HAProxy makes them of the request itself; no client can set them.
 #[derive(Debug, Default)]
-pub(super) struct Told<'f> {
+pub(super) struct Told {
     /// The ends of the connection, each an address and a port.
     ends: [(Option<IpAddr>, u16); 2],
-    method: Option<&'f str>,
-    target: Option<&'f str>,
+    method: Option<String>,
+    target: Option<String>,
     /// `None` if one is no header of HTTP.
     headers: Option<HeaderMap>,
 }
@@ -65,8 +65,8 @@ pub(super) fn read(messages: Messages<'_>) -> Result<Message<'_>, Fault> {
             ("source-port", Value::Integer(number)) => question.ends[0].1 = port(number),
             ("local", Value::Address(address)) => question.ends[1].0 = Some(address),
             ("local-port", Value::Integer(number)) => question.ends[1].1 = port(number),
-            ("method", value) => question.method = value.text(),
-            ("target", value) => question.target = value.text(),
+            ("method", value) => question.method = value.text().map(str::to_owned),
+            ("target", value) => question.target = value.text().map(str::to_owned),
             ("headers", Value::Bytes(bytes)) => headers = Some(bytes),
             _ => {}
         }
@@ -80,7 +80,7 @@ pub(super) fn read(messages: Messages<'_>) -> Result<Message<'_>, Fault> {
     Ok(Message::Request(question))
 }
 
-impl Told<'_> {
+impl Told {
     /// The request, as a process tells of it.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Told<'_> {
     pub(super) fn question(&self, peer: Peer) -> Result<Question<'_>, http::Fault> {
         let source = self.ends[0].0.ok_or(http::Fault::NoSource)?;
         let headers = self.headers.as_ref().ok_or(http::Fault::BadHeader)?;
-        let asked = Asked::told(source, self.method, self.target, headers)?;
+        let asked = Asked::told(source, self.method.as_deref(), self.target.as_deref(), headers)?;
         let end = |(address, port): (Option<IpAddr>, u16)| {
             Some(SocketAddr::new(address?.to_canonical(), port)).filter(|_| port != 0)
         };

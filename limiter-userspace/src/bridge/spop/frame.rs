@@ -11,6 +11,8 @@ pub(super) const MOST: u32 = 1 << 20;
 const FEWEST: u64 = 256;
 /// The version that is spoken.
 const VERSION: &str = "2.0";
+/// The capability to ask several questions before one is answered.
+const PIPELINING: &str = "pipelining";
 /// A frame that is whole.
 const FIN: u32 = 1;
 /// The type of an action that sets a variable, and the number of its arguments.
@@ -37,6 +39,8 @@ pub(super) enum Frame<'f> {
         most: u32,
         /// Whether it only looks if somebody answers, and ends the conversation then.
         is_check: bool,
+        /// Whether it asks on before it is answered, and takes answers in any order.
+        pipelines: bool,
     },
     /// It asks about a stream.
     Notify { id: Id, messages: Messages<'f> },
@@ -79,12 +83,16 @@ impl<'f> Frame<'f> {
 
 /// What is told at the beginning.
 fn hello(mut reader: Reader<'_>) -> Result<Frame<'_>, Fault> {
-    let (mut versions, mut most, mut is_check) = (None, None, false);
+    let (mut versions, mut most, mut is_check, mut pipelines) = (None, None, false, false);
     while !reader.is_empty() {
         match (reader.name()?, reader.value()?) {
             ("supported-versions", value) => versions = value.text(),
             ("max-frame-size", Value::Integer(size)) => most = Some(size),
             ("healthcheck", value) => is_check = value == Value::Boolean(true),
+            ("capabilities", value) => {
+                let mut capabilities = value.text().unwrap_or_default().split(',');
+                pipelines = capabilities.any(|capability| capability.trim() == PIPELINING);
+            }
             _ => {}
         }
     }
@@ -96,7 +104,7 @@ fn hello(mut reader: Reader<'_>) -> Result<Frame<'_>, Fault> {
     if most < FEWEST {
         return Err(Fault::BAD_SIZE);
     }
-    Ok(Frame::Hello { most: most.min(MOST.into()) as u32, is_check })
+    Ok(Frame::Hello { most: most.min(MOST.into()) as u32, is_check, pipelines })
 }
 
 impl<'f> Messages<'f> {
@@ -116,15 +124,15 @@ impl<'f> Messages<'f> {
     }
 }
 
-/// Appends the answer to a hello.
-pub(super) fn write_hello(to: &mut Vec<u8>, most: u32) {
+/// Appends the answer to a hello. With `pipelines`, answers come in any order.
+pub(super) fn write_hello(to: &mut Vec<u8>, most: u32, pipelines: bool) {
     write(to, kind::AGENT_HELLO, Id { stream: 0, frame: 0 }, |to| {
         write_counted(to, b"version");
         write_text(to, VERSION);
         write_counted(to, b"max-frame-size");
         write_number(to, most);
         write_counted(to, b"capabilities");
-        write_text(to, "pipelining");
+        write_text(to, if pipelines { PIPELINING } else { "" });
     });
 }
 

@@ -18,21 +18,25 @@ mod frame;
 mod value;
 
 use std::{
+    future::poll_fn,
     io, iter,
     pin::pin,
     slice,
+    sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     select,
+    task::JoinSet,
     time::timeout,
 };
 
 use self::{
-    asked::{Message, read},
-    frame::{Frame, Id, MOST, Messages, Set, write_answer, write_disconnect, write_hello},
+    asked::{Message, Told, read},
+    frame::{Frame, Id, MOST, Set, write_answer, write_disconnect, write_hello},
 };
 use super::{
     end::ended,
@@ -46,6 +50,8 @@ use crate::query;
 const SILENCE: Duration = Duration::from_secs(300);
 /// How much is read at once, in bytes.
 const READ: usize = 16 << 10;
+/// The most questions of a connection that wait for the agent at once.
+const ASKING: usize = 256;
 /// The length of a frame, before it.
 const LENGTH: usize = 4;
 
@@ -71,7 +77,7 @@ impl Fault {
         Self { code: 99, message: "this user may not ask: name it with --trusted" };
 }
 
-/// Answers the questions of a connection, in their order.
+/// Answers the questions of a connection: those about whose sources the agent is asked when it has answered, all others at once.
 pub(super) async fn converse(mut connection: Accepted) {
     let mut ended = pin!(ended(connection.end.clone()));
     let mut conversation = Conversation::default();
@@ -91,13 +97,23 @@ pub(super) async fn converse(mut connection: Accepted) {
             Err(fault) => break fault,
         }
         let patience = if conversation.is_silent() { SILENCE } else { PATIENCE };
-        conversation.received.reserve(READ);
-        let read = timeout(patience, connection.stream.read_buf(&mut conversation.received));
+        let Conversation { received, asking, .. } = &mut conversation;
+        received.reserve(READ);
+        let (is_full, is_asking) = (asking.len() >= ASKING, !asking.is_empty());
+        let read = timeout(patience, connection.stream.read_buf(received));
         let read = select! {
             biased;
             // First, as one that never falls silent would have no end else.
             () = &mut ended => break Fault::NORMAL,
-            read = read => read,
+            Some(answer) = asking.join_next(), if is_asking => match answer {
+                Ok(answer) => {
+                    answers.extend(answer);
+                    continue;
+                }
+                // It panicked.
+                Err(_) => return,
+            },
+            read = read, if !is_full => read,
         };
         match read {
             Ok(Ok(1..)) => {}
@@ -106,6 +122,10 @@ pub(super) async fn converse(mut connection: Accepted) {
             Err(_) => break Fault::LATE,
         }
     };
+    // What was asked before is answered still.
+    while let Some(answer) = conversation.asking.join_next().await {
+        answers.extend(answer.unwrap_or_default());
+    }
     write_disconnect(&mut answers, fault);
     // Whoever does not read it learns that the connection ended.
     let _: Result<_, _> = timeout(PATIENCE, write(&mut *connection.stream, &answers)).await;
@@ -132,6 +152,8 @@ struct Conversation {
     received: Vec<u8>,
     /// The most bytes of a frame, once HAProxy has said hello.
     agreed: Option<u32>,
+    /// The answers for which the agent was asked.
+    asking: JoinSet<Vec<u8>>,
 }
 
 impl Conversation {
@@ -140,15 +162,18 @@ impl Conversation {
         self.agreed.is_some() && self.received.is_empty()
     }
 
-    /// Answers the whole frames among what was received.
+    /// Answers the whole frames among what was received, as far as that takes no time. Others are being answered then, and not
+    /// more than [`ASKING`]: the frames behind these stay.
     async fn take(
         &mut self,
-        service: &Service,
+        service: &Arc<Service>,
         peer: Peer,
         answers: &mut Vec<u8>,
     ) -> Result<Next, Fault> {
         let mut rest = &*self.received;
-        while let Some((length, behind)) = rest.split_first_chunk::<LENGTH>() {
+        while self.asking.len() < ASKING
+            && let Some((length, behind)) = rest.split_first_chunk::<LENGTH>()
+        {
             let length = u32::from_be_bytes(*length);
             if length > self.agreed.unwrap_or(MOST) {
                 return Err(Fault::TOO_LARGE);
@@ -156,18 +181,40 @@ impl Conversation {
             let Some((frame, behind)) = behind.split_at_checked(length as usize) else { break };
             rest = behind;
             match (Frame::read(frame)?, self.agreed) {
-                (Frame::Hello { most, is_check }, None) => {
+                (Frame::Hello { most, is_check, pipelines }, None) => {
                     if service.check(peer).is_err() {
                         return Err(Fault::UNTRUSTED);
                     }
-                    write_hello(answers, most);
+                    write_hello(answers, most, pipelines);
                     self.agreed = Some(most);
                     if is_check {
                         return Ok(Next::End);
                     }
                 }
                 (Frame::Notify { id, messages }, Some(_)) => {
-                    answer(service, peer, id, messages, answers).await?;
+                    let asked = match read(messages)? {
+                        Message::Request(asked) => asked,
+                        Message::Release(lease) => {
+                            let leases = lease.parse();
+                            leases
+                                .iter()
+                                .for_each(|leases| service.in_force.release(leases, query::now()));
+                            service
+                                .tallies
+                                .answered("release", if leases.is_ok() { 204 } else { 400 });
+                            write_answer(answers, id, []);
+                            continue;
+                        }
+                        Message::Other => {
+                            write_answer(answers, id, []);
+                            continue;
+                        }
+                    };
+                    let mut answer = Box::pin(answer(Arc::clone(service), peer, id, asked));
+                    match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
+                        Poll::Ready(answer) => answers.extend(answer),
+                        Poll::Pending => drop(self.asking.spawn(answer)),
+                    }
                 }
                 (Frame::Disconnect, _) => return Ok(Next::End),
                 (Frame::Hello { .. }, Some(_)) | (Frame::Notify { .. }, None) => {
@@ -181,30 +228,10 @@ impl Conversation {
     }
 }
 
-/// Answers a question.
-async fn answer(
-    service: &Service,
-    peer: Peer,
-    id: Id,
-    messages: Messages<'_>,
-    answers: &mut Vec<u8>,
-) -> Result<(), Fault> {
+/// The frame that answers a question.
+async fn answer(service: Arc<Service>, peer: Peer, id: Id, asked: Told) -> Vec<u8> {
     let begin = Instant::now();
     let number = |status: u16| ("status", Set::Number(status.into()));
-    let asked = match read(messages)? {
-        Message::Request(asked) => asked,
-        Message::Release(lease) => {
-            let leases = lease.parse();
-            leases.iter().for_each(|leases| service.in_force.release(leases, query::now()));
-            write_answer(answers, id, []);
-            service.tallies.answered("release", if leases.is_ok() { 204 } else { 400 });
-            return Ok(());
-        }
-        Message::Other => {
-            write_answer(answers, id, []);
-            return Ok(());
-        }
-    };
     let decision = match asked.question(peer) {
         Ok(question) => service.decide(&service.in_force.policy(), &question).await,
         Err(fault) => Err(fault),
@@ -237,10 +264,11 @@ async fn answer(
         Err(fault) => (fault.status(), Vec::new()),
     };
     let variables = texts.iter().map(|(name, text)| (&**name, Set::Text(text)));
-    write_answer(answers, id, iter::once(number(status)).chain(variables));
+    let mut answer = Vec::new();
+    write_answer(&mut answer, id, iter::once(number(status)).chain(variables));
     service.tallies.took(Timed::Spop, begin.elapsed());
     service.tallies.answered(Timed::Spop.name(), status);
-    Ok(())
+    answer
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 use std::{
-    path::Path,
-    sync::{Arc, atomic::AtomicUsize},
+    io::{self, Read as _, Write as _},
+    os::unix::net::UnixListener,
+    sync::Arc,
+    thread,
 };
 
 use tokio::sync::mpsc;
@@ -57,26 +59,31 @@ fn notify(id: u64, source: [u8; 4], target: &str, header: [&str; 2]) -> Vec<u8> 
     frame(3, id, &payload)
 }
 
-fn service() -> Service {
-    let policy = "version: 1
+fn service() -> Arc<Service> {
+    service_of(LIMITS, Kernel::new(NOBODY.as_ref()))
+}
+
+const NOBODY: &str = "/nonexistent";
+
+const LIMITS: &str = "version: 1
 attributes: { user: { header: x-user }, route: { path: { /login: login } } }
 limits:
-  - { name: login, on: requests, key: user, rate: 1/h, burst: 1, algorithm: leaky_bucket, depth: 1, match: { route: login } }
+  - { name: login, on: requests, key: user, rate: 1/h, algorithm: leaky_bucket, depth: 1, match: { route: login } }
 ";
-    let policy = policy.replace("burst: 1, ", "");
+
+fn service_of(policy: &str, kernel: Kernel) -> Arc<Service> {
     let policy = document::parse("p", policy.as_bytes(), &mut |_| Ok(Vec::new())).unwrap();
-    let agent = Path::new("/nonexistent");
-    Service {
+    Arc::new(Service {
         in_force: Arc::new(InForce::new(policy, Table::in_memory(1_024)).unwrap()),
         users: Users::named(&[], 7).unwrap(),
         tallies: Default::default(),
         pusher: Arc::new(Pusher::new().0),
-        kernel: Kernel::new(agent),
-        agent: Client::new(agent),
+        kernel,
+        agent: Client::new(NOBODY.as_ref()),
         link: Arc::new(Link::new(mpsc::channel(1).0)),
         connections: Default::default(),
-        held: AtomicUsize::new(0),
-    }
+        held: Arc::default(),
+    })
 }
 
 type Told = (u8, u64, Vec<(String, String)>);
@@ -112,7 +119,7 @@ fn told(mut answers: &[u8]) -> Vec<Told> {
 /// What a conversation with this user waits for.
 fn take(
     conversation: &mut Conversation,
-    service: &Service,
+    service: &Arc<Service>,
     user: u32,
     answers: &mut Vec<u8>,
 ) -> Result<Next, Fault> {
@@ -164,7 +171,8 @@ fn a_header_that_http_does_not_allow_hides_nothing() {
     let service = service();
     for header in [["x-user", "ann\x01"], ["x user", "ann"], ["cookie", "user=ann; a=\x7f"]] {
         let received = [hello("2.0", 16_380, false), notify(1, [192, 0, 2, 1], "/login", header)];
-        let mut conversation = Conversation { received: received.concat(), agreed: None };
+        let mut conversation =
+            Conversation { received: received.concat(), ..Conversation::default() };
         let mut answers = Vec::new();
         take(&mut conversation, &service, 7, &mut answers).unwrap();
         let frames = told(&answers);
@@ -177,7 +185,7 @@ fn a_check_and_a_disconnect_end_the_conversation() {
     let service = service();
     let mut answers = Vec::new();
     for bytes in [hello("2.0", 16_380, true), frame(2, 0, &[])] {
-        let mut conversation = Conversation { received: bytes, agreed: None };
+        let mut conversation = Conversation { received: bytes, ..Conversation::default() };
         let next = take(&mut conversation, &service, 7, &mut answers);
         assert_eq!(next, Ok(Next::End));
     }
@@ -204,7 +212,7 @@ fn what_is_no_conversation_ends_with_the_reason() {
         (vec![0, 0, 0, 0], 7, Fault::INVALID),
         (frame(103, 0, &[]), 7, Fault::INVALID),
     ] {
-        let mut conversation = Conversation { received: bytes, agreed: None };
+        let mut conversation = Conversation { received: bytes, ..Conversation::default() };
         let next = take(&mut conversation, &service, peer, &mut Vec::new());
         assert_eq!(next, Err(fault));
     }
@@ -222,7 +230,7 @@ fn a_question_that_is_cut_or_changed_anywhere_is_no_panic() {
         let mut bytes = hello("2.0", 16_380, false);
         bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes());
         bytes.extend_from_slice(payload);
-        let mut conversation = Conversation { received: bytes, agreed: None };
+        let mut conversation = Conversation { received: bytes, ..Conversation::default() };
         let _: Result<_, _> = take(&mut conversation, &service, 7, &mut Vec::new());
     };
     let payload = &question[4..];
@@ -233,5 +241,75 @@ fn a_question_that_is_cut_or_changed_anywhere_is_no_panic() {
             changed[at] = byte;
             ask(&changed);
         }
+    }
+}
+
+/// HAProxy takes answers in any order, and one about whose source the agent is late keeps none of the others back.
+#[test]
+fn a_question_that_waits_for_the_agent_keeps_none_of_the_others_back() {
+    let limits = "version: 1
+limits:
+  - { name: web, key: source, rate: 1/s, burst: 1, requests: enforce }
+";
+    let path = std::env::temp_dir().join(format!("limiter-spop-{}.sock", std::process::id()));
+    let _: io::Result<()> = std::fs::remove_file(&path);
+    let agent = UnixListener::bind(&path).unwrap();
+    let (late, is_late) = std::sync::mpsc::channel::<()>();
+    let agent = thread::spawn(move || {
+        let mut waiting = None;
+        for mut stream in agent.incoming().map_while(Result::ok).take(2) {
+            let mut bytes = [0; 4_096];
+            let read = stream.read(&mut bytes).unwrap_or(0);
+            if String::from_utf8_lossy(&bytes[..read]).contains("/192.0.2.1 ") {
+                waiting = Some(stream);
+                continue;
+            }
+            let _: io::Result<()> =
+                stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        let _: Result<(), _> = is_late.recv();
+        let mut stream = waiting.unwrap();
+        let _: io::Result<()> =
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    });
+    let service = service_of(limits, Kernel::patient(&path));
+    let received = [
+        hello("2.0", 16_380, false),
+        notify(5, [192, 0, 2, 1], "/", ["x-user", "ann"]),
+        notify(6, [192, 0, 2, 2], "/", ["x-user", "ann"]),
+    ];
+    let mut conversation = Conversation { received: received.concat(), ..Conversation::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut answers = Vec::new();
+        conversation.take(&service, Peer::User(7), &mut answers).await.unwrap();
+        assert_eq!(told(&answers).len(), 1, "the hello alone");
+        for (stream, is_last) in [(6, false), (5, true)] {
+            let answer = conversation.asking.join_next().await.unwrap().unwrap();
+            let frames = told(&answer);
+            assert_eq!(frames, [(103, stream, vec![("status".to_owned(), "204".to_owned())])]);
+            if !is_last {
+                late.send(()).unwrap();
+            }
+        }
+        assert!(conversation.asking.is_empty());
+    });
+    agent.join().unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn answers_out_of_order_are_offered_to_those_who_take_them() {
+    for (capabilities, offered) in [("pipelining,async", "pipelining"), ("async", ""), ("", "")] {
+        let mut bytes = hello("2.0", 16_380, false);
+        write_counted(&mut bytes, b"capabilities");
+        write_text(&mut bytes, capabilities);
+        let length = (bytes.len() - LENGTH) as u32;
+        bytes[..LENGTH].copy_from_slice(&length.to_be_bytes());
+        let mut conversation = Conversation { received: bytes, ..Conversation::default() };
+        let mut answers = Vec::new();
+        take(&mut conversation, &service(), 7, &mut answers).unwrap();
+        let (_, _, values) = &told(&answers)[0];
+        assert_eq!(values[2], ("capabilities".to_owned(), offered.to_owned()));
     }
 }

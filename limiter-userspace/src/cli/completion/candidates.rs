@@ -4,6 +4,7 @@
 //! offered none.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
@@ -46,6 +47,9 @@ const TABLE: &[(&str, &str, Source)] = &[
     ("allow del", "PREFIX", |pins| entries(pins, List::Allow)),
     ("deny del", "PREFIX", |pins| entries(pins, List::Deny)),
     ("penalty del", "PREFIX|ADDRESS", blocked),
+    ("allow add|allow del|allow flush", "SET", |pins| sets(pins, List::Allow)),
+    ("deny add|deny del|deny flush", "SET", |pins| sets(pins, List::Deny)),
+    ("penalty add|penalty del|penalty flush", "SET", |pins| sets(pins, List::Penalty)),
     ("get", "address", sources),
     ("limit set", "src", sources),
     ("test", "src", sources),
@@ -151,6 +155,14 @@ fn sources(pins: &Pins) -> Result<Vec<String>> {
 fn entries(pins: &Pins, list: List) -> Result<Vec<String>> {
     let layers = maps(pins)?.layers()?;
     Ok(layers.run_time.list(list).map(|entry| entry.prefix.to_string()).collect())
+}
+
+/// The sets that the run-time entries of a list belong to.
+fn sets(pins: &Pins, list: List) -> Result<Vec<String>> {
+    let layers = maps(pins)?.layers()?;
+    let names: BTreeSet<&str> =
+        layers.run_time.list(list).filter_map(|entry| entry.set.as_deref()).collect();
+    Ok(names.into_iter().map(str::to_owned).collect())
 }
 
 /// The sources that are blocked, by hand or by a limit.

@@ -4,22 +4,24 @@ use std::time::Duration;
 
 use clap::Args;
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::{
     by_user, check_own,
     given::{Given, each_once, some},
-    print, sets,
+    sets,
 };
 use crate::{
     cli::{
         change::{Changed, change},
         end_of,
         keep_ssh::KeepSsh,
-        unix,
+        unix, unix_time,
     },
     datapath::{bpffs::Pins, host},
     error::Result,
     output::{
+        lists::seconds_left,
         number::{duration, grouped},
         stream::Output,
     },
@@ -30,6 +32,9 @@ use crate::{
         units::{parse_lasting, parse_time},
     },
 };
+
+/// The JSON schema of what was added.
+const SCHEMA: &str = "limiter.added/1";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Add {
@@ -117,8 +122,26 @@ pub(in crate::cli) struct Done {
     widened: usize,
     /// The number of entries that the set had besides.
     removed: usize,
-    /// The single entry, if there is one.
-    entry: Option<Entry>,
+    /// When the entries end that are new, in seconds of Unix time; `None`: never.
+    until: Option<u64>,
+}
+
+/// What was added, in JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    list: &'static str,
+    set: Option<&'a str>,
+    entries: Vec<ToldEntry>,
+    removed: usize,
+}
+
+/// What became of a prefix, in JSON.
+#[derive(Serialize)]
+struct ToldEntry {
+    src: String,
+    result: &'static str,
+    until: Option<String>,
+    seconds_left: Option<u64>,
 }
 
 impl Asked {
@@ -160,7 +183,36 @@ impl Asked {
 
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
         let (changed, said) = self.put(pins)?;
-        print(self.list, &changed, pins, output, || said)
+        if output.is_json() {
+            output.shape(SCHEMA, &self.told(&changed.said, unix_time()))?;
+        } else {
+            writeln!(output, "{said}")?;
+        }
+        changed.tell(output)
+    }
+
+    /// What JSON tells of the result.
+    fn told(&self, done: &Done, now: Duration) -> Told<'_> {
+        let entry = |(prefix, added): &(IpNet, Added)| {
+            let (result, until) = match added {
+                Added::New => ("added", done.until),
+                Added::Replaced => ("replaced", done.until),
+                Added::Already(until) => ("already", *until),
+                Added::Allowed => ("allowed", None),
+            };
+            ToldEntry {
+                src: prefix.to_string(),
+                result,
+                until: until.map(format_instant),
+                seconds_left: until.map(|until| seconds_left(until, now)),
+            }
+        };
+        Told {
+            list: self.list.name(),
+            set: self.set.as_deref(),
+            entries: done.added.iter().map(entry).collect(),
+            removed: done.removed,
+        }
     }
 
     /// Puts the prefixes on the list. Returns the message on the result.
@@ -169,8 +221,8 @@ impl Asked {
         let until = self.time.map(end_of).or(self.until);
         let changed = change(pins, self.session, |layers| self.edit(layers, until, now))?;
         let said = match changed.said.added[..] {
-            [(prefix, added)] if !self.replaces => self.of_one(&changed, prefix, added, until, now),
-            _ => self.of_many(&changed.said, until, now),
+            [(prefix, added)] if !self.replaces => self.of_one(&changed, prefix, added, now),
+            _ => self.of_many(&changed.said, now),
         };
         Ok((changed, said))
     }
@@ -207,39 +259,26 @@ impl Asked {
         if self.list != List::Allow {
             check_own(self.session, &prefixes, layers.view(), now)?;
         }
-        let entry = match prefixes[..] {
-            [prefix] => layers.run_time.get_of(self.list, prefix, self.set.as_deref()).cloned(),
-            _ => None,
-        };
         let added = prefixes.into_iter().zip(added).collect();
-        Ok(Done { added, widened, removed, entry })
+        Ok(Done { added, widened, removed, until })
     }
 
     /// The message on a single prefix.
-    fn of_one(
-        &self,
-        changed: &Changed<Done>,
-        prefix: IpNet,
-        added: Added,
-        until: Option<u64>,
-        now: u64,
-    ) -> String {
+    fn of_one(&self, changed: &Changed<Done>, prefix: IpNet, added: Added, now: u64) -> String {
         let name = self.list.name();
         // Whoever asked for the source knows that it is widened.
         let given = self.prefixes.first().filter(|given| **given != prefix && !self.widened);
         let given =
             given.map_or_else(String::new, |given| format!(" (the source of {})", given.addr()));
         let layered = changed.layered();
-        if added == Added::Already {
-            let until = changed.said.entry.as_ref().and_then(|entry| entry.until);
+        if let Added::Already(until) = added {
             let until = until.map_or_else(
                 || "for ever".to_owned(),
                 |until| format!("until {}", format_instant(until)),
             );
             return format!("{name}: {prefix}{given} is on the list already, {until}");
         }
-        let until =
-            self.until_in_words(changed.said.entry.as_ref().map_or(until, |it| it.until), now);
+        let until = self.until_in_words(changed.said.until, now);
         let same = match added {
             Added::Replaced => ", instead of the entry that it had",
             _ => "",
@@ -263,15 +302,19 @@ impl Asked {
     }
 
     /// The message on several prefixes, or on a set.
-    fn of_many(&self, done: &Done, until: Option<u64>, now: u64) -> String {
-        let count = |what| done.added.iter().filter(|(_, added)| *added == what).count();
-        let mut said = format!("{}: {} added", self.list.name(), prefixes(count(Added::New)));
-        said += &self.until_in_words(until, now);
+    fn of_many(&self, done: &Done, now: u64) -> String {
+        let count = |is: fn(&Added) -> bool| done.added.iter().filter(|(_, it)| is(it)).count();
+        let mut said =
+            format!("{}: {} added", self.list.name(), prefixes(count(|it| *it == Added::New)));
+        said += &self.until_in_words(done.until, now);
         for (number, words) in [
-            (count(Added::Replaced), "in the place of entries that were there"),
-            (count(Added::Already), "already there"),
+            (count(|it| *it == Added::Replaced), "in the place of entries that were there"),
+            (count(|it| matches!(it, Added::Already(_))), "already there"),
             (done.removed, "removed that the set no longer has"),
-            (count(Added::Allowed), "left out, as `allow` has the same prefix for ever"),
+            (
+                count(|it| *it == Added::Allowed),
+                "left out, as `allow` has the same prefix for ever",
+            ),
         ] {
             if number > 0 {
                 said += &format!("; {} {words}", grouped(number as u64));

@@ -18,8 +18,8 @@ pub enum Added {
     New,
     /// The entry that it had was replaced, by one that ends later or says something else.
     Replaced,
-    /// The list has it already, at least until the same time.
-    Already,
+    /// The list has it already, until this time (seconds of Unix time; `None`: for ever), which is not earlier.
+    Already(Option<u64>),
     /// It was not added: this layer allows the same prefix for ever.
     Allowed,
 }
@@ -44,8 +44,11 @@ impl RunTime {
         self.drop_over(now);
         let allowed: HashSet<IpNet> =
             self.list(List::Allow).filter(|it| it.allows_for_ever()).map(|it| it.prefix).collect();
-        let places = self.entries.iter().enumerate().map(|(at, it)| (it.place(), at));
-        let mut places: HashMap<_, _> = places.collect();
+        // The list may be long, and what is added to it short.
+        let wanted: HashSet<IpNet> = entries.iter().map(|entry| entry.prefix).collect();
+        let there = self.entries.iter().enumerate();
+        let there = there.filter(|(_, it)| wanted.contains(&it.prefix));
+        let mut places: HashMap<_, _> = there.map(|(at, it)| (it.place(), at)).collect();
         let added = entries.into_iter().map(|entry| {
             if entry.list != List::Allow && allowed.contains(&entry.prefix) {
                 return Added::Allowed;
@@ -132,7 +135,7 @@ impl Entry {
         let has_reason =
             end(&entry) == end(self) && entry.reason.is_some() && entry.reason != self.reason;
         if !(is_longer || is_shorter || has_reason) {
-            return Added::Already;
+            return Added::Already(self.until);
         }
         let reason = entry.reason.clone().or_else(|| self.reason.take());
         *self = Self { reason, ..entry };
@@ -214,13 +217,13 @@ mod tests {
             (added, now.until.map(|until| until - NOW), now.reason.map(|it| it.to_string()))
         };
         assert_eq!(put(Some(90), None), (Added::New, Some(90), None));
-        assert_eq!(put(Some(89), Some("why")), (Added::Already, Some(90), None));
-        assert_eq!(put(Some(90), None), (Added::Already, Some(90), None));
+        assert_eq!(put(Some(89), Some("why")), (Added::Already(Some(NOW + 90)), Some(90), None));
+        assert_eq!(put(Some(90), None), (Added::Already(Some(NOW + 90)), Some(90), None));
         let why = Some("why".to_owned());
         assert_eq!(put(Some(90), Some("why")), (Added::Replaced, Some(90), why.clone()));
         assert_eq!(put(Some(91), None), (Added::Replaced, Some(91), why.clone()));
         assert_eq!(put(None, None), (Added::Replaced, None, why.clone()));
-        assert_eq!(put(Some(1000), Some("other")), (Added::Already, None, why));
+        assert_eq!(put(Some(1000), Some("other")), (Added::Already(None), None, why));
     }
 
     #[test]
@@ -230,7 +233,10 @@ mod tests {
         add(&mut run_time, Entry { list: List::Allow, ..entry("192.0.2.3/32", None) });
         let many = ["192.0.2.1/32", "192.0.2.2/32", "192.0.2.1/32", "192.0.2.3/32"];
         let added = run_time.add(&Policy::default(), many.map(|it| entry(it, None)).into(), NOW);
-        assert_eq!(added.unwrap(), [Added::New, Added::Already, Added::Already, Added::Allowed]);
+        assert_eq!(
+            added.unwrap(),
+            [Added::New, Added::Already(None), Added::Already(None), Added::Allowed]
+        );
         assert_eq!(run_time.entries().len(), 3);
         let before = run_time.clone();
         for narrow in ["2001:db8::1/128", "192.0.2.1/24"] {

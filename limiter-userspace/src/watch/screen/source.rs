@@ -49,11 +49,14 @@ impl Page<'_> {
             let said = format!("a packet now: {}", verdict::line(ruling));
             self.text(verdict::tone(ruling), &said);
         }
-        if !requests.is_empty() {
-            self.gap();
-            self.lines(self.theme.table(&source::request_fills(requests), self.rest.width));
+        // Titles without a row say nothing.
+        if !requests.is_empty() && self.rest.height >= 2 {
+            if self.rest.height > 2 {
+                self.gap();
+            }
+            self.table(&source::request_fills(requests));
         }
-        if !report.states.is_empty() {
+        if !report.states.is_empty() && self.rest.height > 3 {
             self.gap();
             self.states(&source::states(report), report.total);
         }

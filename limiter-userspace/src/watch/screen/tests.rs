@@ -1,5 +1,6 @@
 mod drops;
 mod keys;
+mod requests;
 mod sizes;
 
 use std::time::{Duration, Instant, UNIX_EPOCH};

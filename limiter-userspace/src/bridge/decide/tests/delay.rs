@@ -22,7 +22,7 @@ impl Told for Full {
         None
     }
 
-    fn may_wait(&self) -> bool {
+    fn hold(&self, _: u64) -> bool {
         false
     }
 }
