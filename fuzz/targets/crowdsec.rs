@@ -6,7 +6,11 @@
 use libfuzzer_sys::fuzz_target;
 use limiter_userspace::{
     crowdsec::{SET, answer::Answer, decisions::Decisions},
-    policy::{Layers, List, guard::Host, run_time::{Entry, REASON}},
+    policy::{
+        Layers, List,
+        guard::Host,
+        run_time::{Entry, REASON},
+    },
 };
 
 const NOW: u64 = 1_800_000_000;
@@ -41,7 +45,9 @@ fuzz_target!(|text: &[u8]| {
         let plan = decisions.plan(layers.view(), &host, now);
         assert_eq!(plan.total, plan.entries.len());
         for entry in &plan.entries {
-            assert!(!host.addresses.iter().chain(&host.gateways).any(|it| entry.prefix.contains(it)));
+            assert!(
+                !host.addresses.iter().chain(&host.gateways).any(|it| entry.prefix.contains(it))
+            );
             assert!(!allow.contains(&entry.prefix) && entry.prefix.prefix_len() > 0);
         }
         let Layers { policy, run_time, .. } = &mut layers;

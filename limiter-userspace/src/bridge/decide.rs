@@ -231,8 +231,10 @@ impl Decider {
 
     /// Gives back the places of requests that ended by `now`, in nanoseconds. Returns how many of them were not given back before.
     pub fn release(&mut self, leases: &Leases, now: u64) -> u64 {
+        let rows = || self.rules.rows.iter().filter(|row| row.kind == Kind::Concurrent);
+        let shared = || rows().map(|row| row.shared);
         let leases = leases.0.iter();
-        let released = leases.map(|it| self.table.release(it.key, it.tags(), now)).sum();
+        let released = leases.map(|it| self.table.release(it.key, shared(), it.tags(), now)).sum();
         self.counted.released += released;
         released
     }

@@ -12,7 +12,10 @@ use super::{
     request::Request,
     table::Table,
 };
-use crate::policy::{Policy, PolicyError};
+use crate::{
+    policy::{Policy, PolicyError},
+    query,
+};
 
 /// A decider and its policy, which change together.
 pub struct InForce(Mutex<Inner>);
@@ -113,9 +116,37 @@ impl InForce {
         (inner.decider.counts(), inner.decider.open(now), Arc::clone(&inner.policy))
     }
 
+    /// The places that an answer has, until it is told.
+    pub fn untold(self: &Arc<Self>, answer: &Answer) -> Untold {
+        let leases = answer.leases.clone();
+        Untold { in_force: Arc::clone(self), leases }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Each charge is whole, whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The places of a request whose answer was told to nobody yet. They are given back if this is dropped before, as where the
+/// connection breaks: nobody else can.
+pub struct Untold {
+    in_force: Arc<InForce>,
+    leases: Leases,
+}
+
+impl Untold {
+    /// Leaves the places to whoever was told of them.
+    pub fn tell(mut self) {
+        self.leases = Leases::default();
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if !self.leases.is_empty() {
+            self.in_force.release(&self.leases, query::now());
+        }
     }
 }
 

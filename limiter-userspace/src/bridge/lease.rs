@@ -1,8 +1,8 @@
 //! Leases: what a request is told that took places of limits with `concurrent`, and is to hand back at its end.
 //!
 //! A text has, for each state that the places are in, 42 hexadecimal digits: both words of the key, the number of the first
-//! place, and how many follow each other. Several are parted by points. A key is 111 bits of a keyed hash, so a text that was not
-//! handed out names no state.
+//! place, and how many follow each other. Several are parted by points. A key is 111 bits of a keyed hash, so nobody gives back places
+//! of a key who had no lease of it. Who had one and may ask can name other places of the same key.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -112,13 +112,14 @@ pub(super) struct Numbers(u32);
 
 impl Numbers {
     pub(super) fn new() -> Self {
-        Self(RandomState::new().hash_one(0) as u32)
+        Self(Concurrent::numbered(RandomState::new().hash_one(0)) - 1)
     }
 
     /// Takes so many.
     pub(super) const fn take(&mut self, places: u8) -> u32 {
         let first = self.0;
-        self.0 = first.wrapping_add(places as u32);
+        // Behind the last name comes the first one again.
+        self.0 = Concurrent::numbered(first as u64 + places as u64) - 1;
         first
     }
 }
@@ -169,6 +170,16 @@ mod tests {
             assert_eq!(wrong.parse::<Leases>(), Err(LeaseError), "{wrong}");
         }
         assert_eq!(Leases::default().told(), None);
+    }
+
+    #[test]
+    fn names_begin_anew_behind_the_last_one() {
+        let lease = |first| Lease { key: Key::new([1, 0]), first, places: 2 };
+        for before in 0..4 {
+            let mut numbers = Numbers((1 << 30) - 1 - before);
+            let [one, other] = [0, 1].map(|_| lease(numbers.take(2)));
+            assert!(one.tags().all(|tag| other.tags().all(|own| own != tag)), "{one:?} {other:?}");
+        }
     }
 
     #[test]

@@ -223,7 +223,14 @@ impl Table {
     fn carry_from(&self, entry: Entry, meter: &Meter, from: Measure, now: u64) {
         let is_same = from.kind() == meter.kind && from != Measure::default();
         let old = self.word(entry).get();
-        let word = if is_same { meter.carry(old, from, now) } else { fresh(meter, now) };
+        let mut word = if is_same { meter.carry(old, from, now) } else { fresh(meter, now) };
+        if is_same
+            && meter.kind == Kind::Concurrent.number()
+            && meter.concurrent().held(&self.slots(entry), now) > 0
+        {
+            // Its places are open for the new time, whenever the last one was taken.
+            word = SlidingLog::begun_at(now);
+        }
         let other = self.state(entry).other();
         self.write(entry, other, word, meter.measure());
         self.store(entry, Field::SECOND, self.key(entry).second(other));
@@ -254,10 +261,16 @@ impl Table {
         claimed.collect()
     }
 
-    /// Gives back the places with these tags of a key or of a shared state, at `now` in nanoseconds. Returns how many of them were
-    /// not given back before, or taken by others after their time.
-    pub(super) fn release(&self, key: Key, tags: impl Iterator<Item = u32>, now: u64) -> u64 {
-        let shared = || self.layout.shared().find(|entry| self.key(*entry) == key);
+    /// Gives back the places with these tags of a key, or of one of these shared states, at `now` in nanoseconds. Returns how many
+    /// of them were not given back before, or taken by others after their time.
+    pub(super) fn release(
+        &self,
+        key: Key,
+        mut shared: impl Iterator<Item = Entry>,
+        tags: impl Iterator<Item = u32>,
+        now: u64,
+    ) -> u64 {
+        let shared = || shared.find(|entry| self.key(*entry) == key);
         let Some(entry) = self.find(Area::Wide, key).or_else(shared) else { return 0 };
         let measure = self.measure(entry);
         if measure.kind() != Kind::Concurrent.number() {

@@ -32,7 +32,7 @@ use super::{
     bpffs::{Pins, c_path, exists, unpin},
     layout::SHAPES,
     loader::wire::Kind,
-    object::object,
+    object::{number, object, pinned},
     optional::create_arrays,
     sizes::Sizes,
     sys,
@@ -150,15 +150,24 @@ impl Program {
         }
         let pins = &pins.in_use()?;
         let name = program::PUSH;
-        // One of another build may mean other things by the same maps.
-        let path = pins.map(&format!("{name}-{:016x}", object_hash(pins)));
+        // One of another build may mean other things by the same maps, and that of an instance before is about other maps.
+        let path_of = |head| pins.map(&format!("{name}-{:016x}-{head}", object_hash(pins)));
+        let head = || match pinned(pins, map::HEAD)? {
+            Some(head) => number(&head),
+            None => Ok(0),
+        };
+        let before = head()?;
+        let path = path_of(before);
         if let Ok(fd) = sys::open(&c_path(path.as_os_str())?) {
             return Ok(Self { held: Held::Descriptor(fd), name });
         }
         let mut program = Self::load_or_ask(pins, Kind::Pusher, None, clock)?;
+        if head()? != before {
+            return Ok(program);
+        }
         // Another process may do so at the same time, and this one may have no right to. The next one loads it then.
-        let pinned = program.with_fd(|fd| pins.pin(fd, &path))?;
-        let _: Result<()> = pinned.and_then(|()| unpin_others(&path, name));
+        let is_pinned = program.with_fd(|fd| pins.pin(fd, &path))?;
+        let _: Result<()> = is_pinned.and_then(|()| unpin_others(&path, name));
         Ok(program)
     }
 

@@ -1,9 +1,13 @@
 //! Decisions about requests that proxies ask about.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::{HeaderMap, Request, body::Incoming, header::HeaderName};
 use limiter_common::base::address::{Address, Mask};
+use tokio::time::sleep;
 
 use super::{
     Fault, Service, Timed,
@@ -17,6 +21,7 @@ use super::{
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
+        in_force::Untold,
         kernel::{Over, is_of_requests},
         listener::Peer,
         push::{Connection, Refusal},
@@ -52,8 +57,16 @@ pub(in crate::bridge) enum Decision {
     Refused(Over),
 }
 
-/// An answer, and for how many nanoseconds it is to be held back.
-type InTurn = (Reply, Option<(Held, u64)>);
+/// An answer, and what it waits for.
+type InTurn = (Reply, Option<Wait>);
+
+/// An answer is held back for so many nanoseconds.
+struct Wait {
+    held: Held,
+    time: u64,
+    /// The places that the request has already.
+    untold: Untold,
+}
 
 impl Service {
     /// The answer to a proxy that asks about a request.
@@ -130,7 +143,14 @@ impl Service {
             reply.insert(SOURCE, &over.to_string());
         }
         let is_held = answer.hold > 0 && answer.verdict == Verdict::Pass && !question.peek;
-        Ok((reply, turn.held().filter(|_| is_held).map(|held| (held, answer.hold))))
+        let untold = self.in_force.untold(&answer);
+        match turn.held().filter(|_| is_held) {
+            Some(held) => Ok((reply, Some(Wait { held, time: answer.hold, untold }))),
+            None => {
+                untold.tell();
+                Ok((reply, None))
+            }
+        }
     }
 
     /// Decides about a request, which is checked under the policy that was in force just now. A peer that goes on over a limit is
@@ -157,7 +177,9 @@ impl Service {
         let (answer, policy) = self.in_force.decide(&asked.request(), *cost, *peek, now);
         if !Arc::ptr_eq(checked, &policy) {
             // Another one was put in force meanwhile.
+            let untold = self.in_force.untold(&answer);
             asked.check(&policy)?;
+            untold.tell();
         }
         let refused_by = answer.refused_by.and_then(|limit| policy.on_requests.get(limit));
         if *is_remote && refused_by.is_some_and(|limit| limit.penalty.is_some()) && !peek {
@@ -182,9 +204,11 @@ impl Service {
 /// An answer, in its turn.
 async fn in_turn(decided: Result<InTurn, Fault>) -> Reply {
     match decided {
-        Ok((reply, held)) => {
-            if let Some((held, time)) = held {
-                held.wait(time).await;
+        Ok((reply, wait)) => {
+            if let Some(Wait { held, time, untold }) = wait {
+                sleep(Duration::from_nanos(time)).await;
+                drop(held);
+                untold.tell();
             }
             reply
         }

@@ -4,6 +4,7 @@ mod asked;
 mod body;
 mod budget;
 mod fault;
+mod held;
 mod parameters;
 
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -3,11 +3,9 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
 };
 
 use limiter_common::base::address::Address;
-use tokio::time::sleep;
 
 /// The most answers that are held back at once: each takes one of the connections that there may be.
 const MOST: usize = 2_048;
@@ -63,13 +61,6 @@ impl Room {
 pub(super) struct Held {
     room: Arc<Room>,
     holders: [Holder; 2],
-}
-
-impl Held {
-    /// Waits for so many nanoseconds.
-    pub(super) async fn wait(self, nanoseconds: u64) {
-        sleep(Duration::from_nanos(nanoseconds)).await;
-    }
 }
 
 impl Drop for Held {

@@ -56,6 +56,22 @@ fn policy(allowances: &[Allowance]) -> Policy {
     policy
 }
 
+/// An answer that never arrives gives its places back: nobody else knows them.
+#[test]
+fn places_that_nobody_was_told_of_are_given_back() {
+    let policy = policy(&[Allowance::Concurrent { limit: 3, idle: 3_600 * SECOND }]);
+    let in_force = Arc::new(InForce::new(policy, Table::in_memory(16)).unwrap());
+    let ask = || in_force.decide(&request(&Only("l0")), 1, false, query::now()).0;
+    let open = || in_force.counts(query::now()).1;
+    let told = ask();
+    in_force.untold(&told).tell();
+    assert_eq!(open(), [Some(1)]);
+    let lost = ask();
+    assert_eq!(open(), [Some(2)]);
+    drop(in_force.untold(&lost));
+    assert_eq!(open(), [Some(1)]);
+}
+
 fn request(told: &dyn Told) -> Request<'_> {
     Request {
         method: None,

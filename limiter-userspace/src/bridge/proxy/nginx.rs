@@ -10,6 +10,10 @@ const ENDS: &str = "        # Its end gives its place back, also where its clien
         post_action @limiter_release;
 ";
 
+/// What has nginx wait for the answer where the client went away: only who knows the place can give it back.
+const STAYS: &str = "        proxy_ignore_client_abort on;
+";
+
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
@@ -75,6 +79,7 @@ pub(super) fn write(
         true => [ENDS.to_owned(), release(scheme, &tls, patience)],
         false => Default::default(),
     };
+    let stays = if has_open { STAYS } else { "" };
     let [away, place] = match on_failure {
         OnFailure::Open => [
             "",
@@ -151,7 +156,7 @@ server {{
         proxy_send_timeout {LATEST}ms;
         proxy_read_timeout {latest}ms;
         proxy_next_upstream error;
-{place}{release}}}
+{stays}{place}{release}}}
 "#
     )
 }

@@ -42,6 +42,7 @@ use super::{
     end::ended,
     fields::{degraded, exceeded, fields, problem, seconds_to_wait},
     http::{Accepted, Decision, PATIENCE, Service, Timed, random},
+    in_force::Untold,
     listener::{Peer, Stream},
 };
 use crate::query;
@@ -90,6 +91,7 @@ pub(super) async fn converse(mut connection: Accepted) {
                 return;
             }
             answers.clear();
+            conversation.untold.drain(..).for_each(Untold::tell);
         }
         match took {
             Ok(Next::Frame) => {}
@@ -97,7 +99,7 @@ pub(super) async fn converse(mut connection: Accepted) {
             Err(fault) => break fault,
         }
         let patience = if conversation.is_silent() { SILENCE } else { PATIENCE };
-        let Conversation { received, asking, .. } = &mut conversation;
+        let Conversation { received, asking, untold, .. } = &mut conversation;
         received.reserve(READ);
         let (is_full, is_asking) = (asking.len() >= ASKING, !asking.is_empty());
         let read = timeout(patience, connection.stream.read_buf(received));
@@ -106,8 +108,9 @@ pub(super) async fn converse(mut connection: Accepted) {
             // First, as one that never falls silent would have no end else.
             () = &mut ended => break Fault::NORMAL,
             Some(answer) = asking.join_next(), if is_asking => match answer {
-                Ok(answer) => {
+                Ok((answer, places)) => {
                     answers.extend(answer);
+                    untold.extend(places);
                     continue;
                 }
                 // It panicked.
@@ -124,11 +127,16 @@ pub(super) async fn converse(mut connection: Accepted) {
     };
     // What was asked before is answered still.
     while let Some(answer) = conversation.asking.join_next().await {
-        answers.extend(answer.unwrap_or_default());
+        let (answer, places) = answer.unwrap_or_default();
+        answers.extend(answer);
+        conversation.untold.extend(places);
     }
     write_disconnect(&mut answers, fault);
     // Whoever does not read it learns that the connection ended.
-    let _: Result<_, _> = timeout(PATIENCE, write(&mut *connection.stream, &answers)).await;
+    let written = timeout(PATIENCE, write(&mut *connection.stream, &answers)).await;
+    if matches!(written, Ok(Ok(()))) {
+        conversation.untold.drain(..).for_each(Untold::tell);
+    }
 }
 
 /// Writes frames. TLS may keep some of them back until it is told to hand them on.
@@ -147,13 +155,15 @@ enum Next {
 }
 
 /// What was received, and what was agreed.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Conversation {
     received: Vec<u8>,
     /// The most bytes of a frame, once HAProxy has said hello.
     agreed: Option<u32>,
     /// The answers for which the agent was asked.
-    asking: JoinSet<Vec<u8>>,
+    asking: JoinSet<(Vec<u8>, Option<Untold>)>,
+    /// The places of answers that are to be written.
+    untold: Vec<Untold>,
 }
 
 impl Conversation {
@@ -212,7 +222,10 @@ impl Conversation {
                     };
                     let mut answer = Box::pin(answer(Arc::clone(service), peer, id, asked));
                     match poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await {
-                        Poll::Ready(answer) => answers.extend(answer),
+                        Poll::Ready((answer, places)) => {
+                            answers.extend(answer);
+                            self.untold.extend(places);
+                        }
                         Poll::Pending => drop(self.asking.spawn(answer)),
                     }
                 }
@@ -228,8 +241,14 @@ impl Conversation {
     }
 }
 
-/// The frame that answers a question.
-async fn answer(service: Arc<Service>, peer: Peer, id: Id, asked: Told) -> Vec<u8> {
+/// The frame that answers a question, and the places that it tells.
+async fn answer(
+    service: Arc<Service>,
+    peer: Peer,
+    id: Id,
+    asked: Told,
+) -> (Vec<u8>, Option<Untold>) {
+    let mut places = None;
     let begin = Instant::now();
     let number = |status: u16| ("status", Set::Number(status.into()));
     let decision = match asked.question(peer) {
@@ -248,6 +267,7 @@ async fn answer(service: Arc<Service>, peer: Peer, id: Id, asked: Told) -> Vec<u
             tell("body", problem(&policy, &answer).map(|body| body.to_string()));
             tell("degrade", degraded(&policy, &answer));
             tell("lease", answer.leases.told());
+            places = Some(service.in_force.untold(&answer)).filter(|_| !answer.leases.is_empty());
             tell("source", over.map(|over| over.to_string()));
             (answer.verdict.refusal().unwrap_or(204), texts)
         }
@@ -268,7 +288,7 @@ async fn answer(service: Arc<Service>, peer: Peer, id: Id, asked: Told) -> Vec<u
     write_answer(&mut answer, id, iter::once(number(status)).chain(variables));
     service.tallies.took(Timed::Spop, begin.elapsed());
     service.tallies.answered(Timed::Spop.name(), status);
-    answer
+    (answer, places)
 }
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ limits:
         assert_eq!(told(&answers).len(), 1, "the hello alone");
         for (stream, is_last) in [(6, false), (5, true)] {
             let answer = conversation.asking.join_next().await.unwrap().unwrap();
-            let frames = told(&answer);
+            let frames = told(&answer.0);
             assert_eq!(frames, [(103, stream, vec![("status".to_owned(), "204".to_owned())])]);
             if !is_last {
                 late.send(()).unwrap();

@@ -56,6 +56,35 @@ impl Bed<'_> {
     }
 }
 
+/// A client that goes away while the answer is held back leaves no place behind.
+#[test]
+fn an_answer_that_is_held_back_for_nobody_gives_its_place_back() {
+    let (bench, document) = (Bench::new(), Document::new(&OPEN.replace("limits:\n", "limits:
+  - { name: calm, on: requests, match: { route: held }, key: [source, route], algorithm: leaky_bucket, rate: 1/s, depth: 9, delay: 8s }
+")));
+    let bridge = Bridge::start(&bench, &document, "");
+    let question = request("GET /v1/auth", &["X-Real-IP: 192.0.2.9", "X-Original-URI: /held"]);
+    let ask = || {
+        let mut stream = bridge.connect();
+        stream.write_all(question.as_bytes()).unwrap();
+        stream
+    };
+    let until = |number| {
+        let begin = Instant::now();
+        while open(&bridge) != number {
+            assert!(begin.elapsed() < PATIENCE, "{} are open, not {number}", open(&bridge));
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let told = ask();
+    until(1);
+    let held = ask();
+    until(2);
+    drop(held);
+    until(1);
+    drop(told);
+}
+
 /// How many requests are open.
 fn open(bridge: &Bridge) -> u64 {
     let metrics = bridge.ask("GET /metrics", &[]).body;

@@ -65,6 +65,26 @@ fn a_place_that_nobody_gives_back_is_free_after_its_time() {
     decider.enter(&asked, now + wait);
 }
 
+/// A key of open requests has its entry while they are open, also where the last one was taken longer ago than the new time.
+#[test]
+fn another_time_forgets_no_open_request() {
+    let of_idle = |idle| {
+        let allowance = Allowance::Concurrent { limit: 9, idle };
+        policy(&[by_source("web", allowance)])
+    };
+    let mut decider = decider(&of_idle(600 * SECOND));
+    let asked = Asked::default();
+    decider.enter(&asked, NOW);
+    // Too soon for the time of the key to be noted anew.
+    decider.enter(&asked, NOW + 60 * SECOND);
+    decider.apply(&of_idle(64 * SECOND)).unwrap();
+    let now = NOW + 60 * SECOND + 1;
+    let mut answer = Answer::default();
+    decider.peek(&asked.request(), 1, now, &mut answer);
+    let later = now + 20 * SECOND;
+    assert_eq!(decider.open(later), [Some(1)], "that which is open for 20 s");
+}
+
 #[test]
 fn a_place_is_taken_with_all_limits_or_not_at_all() {
     let candidate = Some(open(1));
