@@ -76,40 +76,41 @@ pub(super) async fn measure(
     users: u64,
     length: Duration,
 ) -> Result<Flood> {
-    let mut askers: [Askers; 3] = Default::default();
-    for (askers, write) in askers.iter_mut().zip([http::auth, http::auth, http::made_up]) {
-        for _ in 0..CONNECTIONS {
-            askers.push(connect(&folder.path(HTTP), write, http::any).await?);
-        }
-    }
-    let [known, others, made_up] = &mut askers;
-    let full = drive(known, length / TURNS, None).await?;
+    // The bridge ends connections that are silent for long, so each measurement has its own.
+    let (known, made_up) = (|| askers(folder, http::auth), || askers(folder, http::made_up));
+    let full = drive(&mut known().await?, length / TURNS, None).await?;
     // Half of the load, in two halves.
     let rate = full.questions() / 4.0;
-    let beside = latency(known, others, rate, length).await?;
+    let beside = latency([known().await?, known().await?], rate, length).await?;
+    let mut made_up_askers = made_up().await?;
     let (memory, cpu, mut came) = (server.resident()?, server.cpu_time()?, 0);
     while came < users {
-        came += drive(made_up, TURN, None).await?.answers;
+        came += drive(&mut made_up_askers, TURN, None).await?.answers;
     }
     let cpu = (server.cpu_time()? - cpu).as_secs_f64();
     let memory = [memory, server.resident()?];
-    let beside_made_up = latency(known, made_up, rate, length).await?;
+    let beside_made_up = latency([known().await?, made_up().await?], rate, length).await?;
     let latency = [beside, beside_made_up];
     Ok(Flood { users: came, rate: came as f64 / cpu, memory, latency })
 }
 
-/// Microseconds until 99 % of the answers about known sources, while others ask as often.
-async fn latency(
-    known: &mut Askers,
-    others: &mut Askers,
-    rate: f64,
-    length: Duration,
-) -> Result<f64> {
+async fn askers(folder: &Folder, write: fn(u64, &mut Vec<u8>) -> u64) -> Result<Askers> {
+    let mut askers = Askers::new();
+    for _ in 0..CONNECTIONS {
+        askers.push(connect(&folder.path(HTTP), write, http::any).await?);
+    }
+    Ok(askers)
+}
+
+/// Microseconds until 99 % of the answers about known sources, the first ones, while the others ask as often.
+async fn latency([mut known, mut others]: [Askers; 2], rate: f64, length: Duration) -> Result<f64> {
     let mut turns = Vec::new();
     for _ in 0..TURNS {
         let length = length / TURNS;
-        let (seen, others) =
-            tokio::join!(drive(known, length, Some(rate)), drive(others, length, Some(rate)));
+        let (seen, others) = tokio::join!(
+            drive(&mut known, length, Some(rate)),
+            drive(&mut others, length, Some(rate))
+        );
         others?;
         turns.push([seen?.latency(0.99)]);
     }
