@@ -204,15 +204,19 @@ impl Gcra {
 
     /// How many packets of cost 1 conform at once when so many units are spent. Not for the packet path.
     pub fn left(&self, spent: u64) -> u64 {
-        let room = u128::from(self.depth.saturating_sub(spent)) << self.fraction;
-        let interval = u128::from(self.interval.max(1));
-        let whole = if self.strict == 0 {
-            room.div_ceil(interval)
-        } else {
-            // The queue has to have room for the packet too, and one unit more.
-            room.saturating_sub(1) / interval
-        };
-        u64::try_from(whole).unwrap_or(u64::MAX)
+        let room = self.depth.saturating_sub(spent);
+        let interval = self.interval.max(1);
+        // A packet conforms where those before it leave room, or in a queue, where those with it do.
+        let more = u64::from(self.strict == 0);
+        match room.checked_mul(1 << self.fraction) {
+            Some(0) => 0,
+            Some(room) => (room - 1) / interval + more,
+            None => {
+                let room = u128::from(room) << self.fraction;
+                let whole = (room - 1) / u128::from(interval);
+                u64::try_from(whole).unwrap_or(u64::MAX).saturating_add(more)
+            }
+        }
     }
 
     /// The same bucket, which knows where it begins to be [near](Self::near). Not for the packet path.

@@ -32,11 +32,50 @@ impl SipHash {
     /// The hash of all of them.
     #[inline(always)]
     pub const fn finish(self) -> u64 {
-        // The last block has the number of bytes in its highest one.
-        let [a, b, c, d] = self.word((self.words * 8) << 56).state;
-        let [a, b, c, d] = round(round(round([a, b, c ^ 0xff, d])));
+        let [a, b, c, d] = self.end();
+        let [a, b, c, d] = thrice([a, b, c ^ 0xff, d]);
         a ^ b ^ c ^ d
     }
+
+    /// The state after the last block, which has the number of bytes in its highest one.
+    #[inline(always)]
+    const fn end(self) -> [u64; 4] {
+        self.word((self.words * 8) << 56).state
+    }
+}
+
+/// A hash of 128 bits in the making: the variant of [`SipHash`] that its authors give for it.
+#[derive(Clone, Copy, Debug)]
+pub struct SipHash128(SipHash);
+
+impl SipHash128 {
+    /// By a key.
+    #[inline(always)]
+    pub const fn new(key: [u64; 2]) -> Self {
+        let SipHash { state: [a, b, c, d], words } = SipHash::new(key);
+        Self(SipHash { state: [a, b ^ 0xee, c, d], words })
+    }
+
+    /// After another word.
+    #[inline(always)]
+    pub const fn word(self, word: u64) -> Self {
+        Self(self.0.word(word))
+    }
+
+    /// The hash of all of them, its lower half first.
+    #[inline(always)]
+    pub const fn finish(self) -> [u64; 2] {
+        let [a, b, c, d] = self.0.end();
+        let [a, b, c, d] = thrice([a, b, c ^ 0xee, d]);
+        let low = a ^ b ^ c ^ d;
+        let [a, b, c, d] = thrice([a, b ^ 0xdd, c, d]);
+        [low, a ^ b ^ c ^ d]
+    }
+}
+
+#[inline(always)]
+const fn thrice(state: [u64; 4]) -> [u64; 4] {
+    round(round(round(state)))
 }
 
 #[inline(always)]

@@ -3,10 +3,15 @@
 use std::hash::{DefaultHasher, Hasher as _};
 
 use limiter_common::{
-    base::{address::Address, seed::Seed, siphash::SipHash},
+    base::{
+        address::Address,
+        seed::Seed,
+        siphash::{SipHash, SipHash128},
+    },
     packet::headers::{Packet, Ports},
 };
 use proptest::prelude::*;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use super::cases;
 
@@ -25,6 +30,19 @@ proptest! {
             theirs.write_u64(word);
         }
         prop_assert_eq!(ours.finish(), theirs.finish());
+    }
+
+    #[test]
+    fn its_128_bits_are_those_of_others(
+        key in any::<[u64; 2]>(), words in prop::collection::vec(any::<u64>(), 0..9)
+    ) {
+        let (mut ours, mut theirs) =
+            (SipHash128::new(key), SipHasher13::new_with_keys(key[0], key[1]));
+        for word in words {
+            ours = ours.word(word);
+            theirs.write_u64(word);
+        }
+        prop_assert_eq!(ours.finish(), <[u64; 2]>::from(theirs.finish128().as_u64()));
     }
 
     /// Each bit of a connection, of what is hashed with it and of the key makes another hash, and so do

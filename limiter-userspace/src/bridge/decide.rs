@@ -113,7 +113,7 @@ impl Decider {
     }
 
     /// What policies are [compiled](compile) for.
-    pub const fn seed(&self) -> [u64; 4] {
+    pub const fn seed(&self) -> [u64; 2] {
         self.table.seed()
     }
 
@@ -373,14 +373,14 @@ pub fn check(policy: &Policy) -> Result<(), PolicyError> {
     if policy.on_requests.is_empty() {
         return Ok(());
     }
-    compile(policy, [0; 4]).map(drop)
+    compile(policy, [0; 2]).map(drop)
 }
 
 /// Compiles a policy for a decider of this [`seed`](Decider::seed).
 ///
 /// # Errors
 /// As [`Decider::new`].
-pub fn compile(policy: &Policy, seed: [u64; 4]) -> Result<Compiled, PolicyError> {
+pub fn compile(policy: &Policy, seed: [u64; 2]) -> Result<Compiled, PolicyError> {
     Rules::compile(policy, &clock(), seed)
 }
 

@@ -138,7 +138,7 @@ impl Rules {
     pub(super) fn compile(
         policy: &Policy,
         context: &Context,
-        seed: [u64; 4],
+        seed: [u64; 2],
     ) -> Result<Compiled, PolicyError> {
         let needed = policy.on_requests.len();
         if needed > Policy::MOST_ON_REQUESTS {

@@ -63,7 +63,7 @@ pub(super) enum Open {
 pub struct Table {
     memory: Memory,
     layout: Layout,
-    seed: [u64; 4],
+    seed: [u64; 2],
     /// For each set, the tags of its entries: of the keys, then of those with slots. 0 is a free entry.
     tags: Box<[[Cell<u32>; WAYS]]>,
     /// The entries that have a key.
@@ -109,7 +109,7 @@ impl Table {
         Ok(table)
     }
 
-    fn new(memory: Memory, layout: Layout, seed: [u64; 4], began: Began) -> Self {
+    fn new(memory: Memory, layout: Layout, seed: [u64; 2], began: Began) -> Self {
         let tags = (0..layout.sets()).map(|_| Default::default()).collect();
         Self { memory, layout, seed, tags, keys: Cell::new(0), began }
     }
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// What keys are hashed by, random; the same as long as the state is kept.
-    pub(super) const fn seed(&self) -> [u64; 4] {
+    pub(super) const fn seed(&self) -> [u64; 2] {
         self.seed
     }
 

@@ -527,8 +527,8 @@ pub(crate) fn store_word(map: BorrowedFd<'_>, offset: usize, word: u64) -> io::R
 }
 
 /// Random numbers. Just after the boot, this waits until the kernel has some to give.
-pub(crate) fn random() -> io::Result<[u64; 4]> {
-    let mut numbers = [0_u64; 4];
+pub(crate) fn random<const N: usize>() -> io::Result<[u64; N]> {
+    let mut numbers = [0_u64; N];
     loop {
         // SAFETY: memory for the result.
         let got = unsafe { libc::getrandom(numbers.as_mut_ptr().cast(), size_of_val(&numbers), 0) };

@@ -191,8 +191,7 @@ impl<'d> Limited<'d> {
             if bit == 0 {
                 continue;
             }
-            let place = self.places[at];
-            if place.cost > self.numbers(at).most {
+            if self.places[at].cost > self.numbers(at).most {
                 self.bill.refuse(bit, Refusal::Exceed);
             } else if let Some(kind) = self.wide(at) {
                 if let Err(refusal) = self.look_wide(at, kind) {

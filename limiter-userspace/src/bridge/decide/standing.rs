@@ -5,6 +5,7 @@ use std::time::Duration;
 use limiter_common::{
     algorithm::{
         concurrent::{Concurrent, Table},
+        kind::Kind,
         meter::Meter,
         policer::Policer as _,
         sliding_log::SlidingLog,
@@ -48,7 +49,17 @@ pub(super) fn fresh(meter: &Meter, now: u64, cost: u64) -> Left {
 
 /// What the state of this word has left for a request of this cost.
 pub(super) fn of_word(meter: &Meter, word: u64, now: u64, cost: u64) -> Left {
-    Fill::of_word(meter, word, now, cost).map(Left::of).unwrap_or_default()
+    match meter.kind() {
+        Kind::Bucket => {
+            let gcra = &meter.gcra;
+            let spent = gcra.spent(word, now);
+            let (left, wait) = (gcra.left(spent), gcra.wait(word, now, cost));
+            Left { left, wait, refills: spent.div_ceil(1 << gcra.shift) }
+        }
+        Kind::Fixed | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => {
+            Fill::of_word(meter, word, now, cost).map(Left::of).unwrap_or_default()
+        }
+    }
 }
 
 /// What a log has left for a request of this cost.

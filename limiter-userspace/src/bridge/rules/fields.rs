@@ -13,7 +13,7 @@ use crate::policy::{
 };
 
 /// Properties whose value is kept while a request is decided about. Others are looked up each time.
-const KEPT: usize = 16;
+const KEPT: usize = 8;
 
 /// The properties that the limits of a policy ask for, numbered.
 #[derive(Debug)]

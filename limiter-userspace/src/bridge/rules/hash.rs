@@ -1,24 +1,23 @@
 //! The keyed hash of a row and of what a request has of its key.
 
-use limiter_common::base::siphash::SipHash;
+use limiter_common::base::siphash::SipHash128;
 
 use super::super::table::Key;
 
-/// Two SipHashes by different keys, of the same words.
+/// A keyed hash in the making, of words and texts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeyHash([SipHash; 2]);
+pub(super) struct KeyHash(SipHash128);
 
 impl KeyHash {
     /// By the seed of a table.
-    pub(super) fn new([a, b, c, d]: [u64; 4]) -> Self {
-        Self([SipHash::new([a, b]), SipHash::new([c, d])])
+    pub(super) const fn new(seed: [u64; 2]) -> Self {
+        Self(SipHash128::new(seed))
     }
 
     /// After another word.
     #[inline]
     pub(super) const fn word(self, word: u64) -> Self {
-        let Self([one, other]) = self;
-        Self([one.word(word), other.word(word)])
+        Self(self.0.word(word))
     }
 
     /// After a text, and nothing else that a longer text could have.
@@ -39,11 +38,12 @@ impl KeyHash {
     /// The key with this hash.
     #[inline]
     pub(super) fn key(self) -> Key {
-        Key::new(self.0.map(SipHash::finish))
+        Key::new(self.0.finish())
     }
 
     /// 64 bits of it, not 0.
     pub(super) fn number(self) -> u64 {
-        self.0[0].finish().max(1)
+        let [number, _] = self.0.finish();
+        number.max(1)
     }
 }

@@ -1,7 +1,7 @@
 //! The file that a table is kept in.
 //!
 //! It begins with a header, in words of 64 bits in the byte order of the machine: [`MAGIC`], the version of the layout, the
-//! three sizes of the layout, the seed (4), the identifier of the boot (2), and 1 when the file is complete.
+//! three sizes of the layout, the seed (2), the identifier of the boot (2), and 1 when the file is complete.
 
 use std::{
     fmt,
@@ -28,7 +28,7 @@ use crate::datapath::sys;
 /// The first word of each version's files.
 const MAGIC: u64 = u64::from_be_bytes(*b"limiterB");
 /// The version of what is in the file: of the header, of the entries, and of what is hashed.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 /// The identifier of this boot, from the kernel.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -63,7 +63,7 @@ impl fmt::Display for Began {
 }
 
 /// Opens and locks a file, and makes it if need be. Returns its memory and its seed.
-pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 4], Began), TableError> {
+pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Began), TableError> {
     let failed = |action| move |source| TableError::system(action, path, source);
     let file = open_file(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -72,14 +72,14 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 4], Be
         Err(error) => return Err(failed("lock")(error.into())),
     }
     let boot = boot()?;
-    let mut header = [0; 12];
+    let mut header = [0; 10];
     let began = judge(&file, layout, boot, &mut header)
         .map_err(failed("read"))?
         .ok_or_else(|| TableError::Foreign { path: path.to_owned() })?;
     if began == Began::Kept {
-        let [.., a, b, c, d, _, _, _] = header;
+        let [.., a, b, _, _, _] = header;
         let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
-        return Ok((Memory::Mapped(mapping), [a, b, c, d], began));
+        return Ok((Memory::Mapped(mapping), [a, b], began));
     }
     let seed = sys::random().map_err(failed("draw random numbers for"))?;
     reserve(&file, layout).map_err(|source| match source.kind() {
@@ -91,8 +91,8 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 4], Be
     let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
     let memory = Memory::Mapped(mapping);
     let [keys, wide, shared] = layout.sizes();
-    let ([a, b, c, d], [low, high]) = (seed, boot);
-    let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, c, d, low, high, 1];
+    let ([a, b], [low, high]) = (seed, boot);
+    let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, low, high, 1];
     for (word, new) in memory.iter().zip(header) {
         word.store(new, Ordering::Release);
     }
@@ -143,7 +143,7 @@ fn judge(
     file: &File,
     layout: &Layout,
     boot: [u64; 2],
-    header: &mut [u64; 12],
+    header: &mut [u64; 10],
 ) -> io::Result<Option<Began>> {
     let length = file.metadata()?.len();
     if length == 0 {
@@ -158,7 +158,7 @@ fn judge(
             Err(error) => return Err(error),
         }
     }
-    let [magic, version, sizes @ .., _, _, _, _, low, high, complete] = *header;
+    let [magic, version, sizes @ .., _, _, low, high, complete] = *header;
     Ok(match () {
         () if read == 0 || magic != MAGIC => None,
         () if read < header.len() || complete != 1 => Some(Began::Unfinished),

@@ -126,8 +126,11 @@ pub(super) fn measure(samples: u64) -> Result<Decisions> {
     let limit = |name: &str, rest: &str| {
         format!("  - {{ name: {name}, on: requests, rate: 1000/s, burst: 1000, {rest} }}\n")
     };
-    let mut by_source = Load::new(&limit("known", "key: source"))?;
-    let by_source = by_source.samples(samples, |asked, random, _| asked.source = known(random))?;
+    let one = limit("known", "key: source");
+    let few = |asked: &mut Asked, random: u64, _: u64| asked.source = known(random % 1_024);
+    let of_few = Load::new(&one)?.samples(samples, few)?;
+    let by_source =
+        Load::new(&one)?.samples(samples, |asked, random, _| asked.source = known(random))?;
     let routes: String = (0..ROUTES)
         .map(|route| {
             limit(&format!("r{route}"), &format!("key: source, match: {{ path: /route/{route} }}"))
@@ -162,6 +165,7 @@ pub(super) fn measure(samples: u64) -> Result<Decisions> {
     let owing = "  - { name: user, on: requests, rate: 1/h, burst: 1, key: user }\n";
     let full = Load::new(owing)?.samples(samples, next)?;
     let costs = vec![
+        ("one limit, 1,024 known sources at random", of_few),
         ("one limit, 64 k known sources at random", by_source),
         ("one of 256 limits by path, 1,024 sources", by_route),
         ("eight limits, by source and by user", at_once),

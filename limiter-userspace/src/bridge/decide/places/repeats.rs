@@ -11,6 +11,7 @@ use super::{
 
 impl Limited<'_> {
     /// Finds the rows that were charged with the request before: they are asked no more.
+    #[inline]
     pub(in crate::bridge::decide) fn find_repeats(
         &mut self,
         repeats: &Repeats,
@@ -29,6 +30,7 @@ impl Limited<'_> {
     }
 
     /// Notes what the rows are to know of a request that passes.
+    #[inline]
     pub(in crate::bridge::decide) fn note_repeats(
         &self,
         repeats: &mut Repeats,
