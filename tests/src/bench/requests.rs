@@ -83,10 +83,11 @@ pub(crate) fn measure(
     let decisions = decisions::measure(samples)?;
     let (network, folder) = (Namespace::new()?, Folder::new("known", POLICY)?);
     // The servers stay on the CPU of this thread.
-    let server = bridge(sandbox, &network, &folder)?;
+    let server = bridge(sandbox, &network, &folder, &[])?;
     let nginx = nginx::start(sandbox, &network, &folder)?;
     let flooded = flood::start(sandbox, &network)?;
-    let agent = pushes::start(sandbox)?;
+    let rounds = if quick { 5 } else { 15 };
+    let floors = pushes::start(sandbox, rounds)?;
     pin_to_cpu(other).with_context(|| format!("cannot move to CPU {other}"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     eprintln!("measuring answers ...");
@@ -97,7 +98,7 @@ pub(crate) fn measure(
     eprintln!("measuring made-up users ...");
     let flood = runtime.block_on(flood::measure(&flooded, users, length))?;
     eprintln!("measuring pushes ...");
-    let pushes = agent.measure(if quick { 5 } else { 15 })?;
+    let pushes = floors.measure(rounds)?;
     Ok(Requests { decisions, rates, waits, flood, pushes })
 }
 
@@ -247,6 +248,7 @@ impl Requests {
             ),
             row("growth of the bridge by made-up users", flooded, at_most(1.0), " MiB"),
             row("first push of an instance", self.pushes.first, at_most(50.0), " ms"),
+            row("429 ignored until dropped", self.pushes.ignored, at_most(50.0), " ms"),
             row("pushes of the agent", self.pushes.many, at_least(10_000.0), "/s"),
         ]
     }

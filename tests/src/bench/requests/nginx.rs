@@ -23,9 +23,11 @@ use super::{
     server::{Folder, HTTP, Server},
 };
 
+/// Where the printed configuration answers.
+pub(super) const PORT: u16 = 8_080;
 /// The ways to the service: a name and the port of the proxy. The first one is that of the printed configuration.
 const WAYS: [(&str, u16); 3] =
-    [("auth_request, the bridge", 8_080), ("no limit", 8_081), ("limit_req", 8_082)];
+    [("auth_request, the bridge", PORT), ("no limit", 8_081), ("limit_req", 8_082)];
 
 /// The service, the ways to it without the bridge, and the printed configuration.
 const CONFIGURATION: &str = "daemon off;

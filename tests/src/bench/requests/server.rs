@@ -110,10 +110,15 @@ impl Drop for Server {
     }
 }
 
-/// Starts a bridge that answers in this folder.
-pub(super) fn bridge(sandbox: &Sandbox, network: &Namespace, folder: &Folder) -> Result<Server> {
+/// Starts a bridge that answers in this folder, with more options.
+pub(super) fn bridge(
+    sandbox: &Sandbox,
+    network: &Namespace,
+    folder: &Folder,
+    options: &[&str],
+) -> Result<Server> {
     let mut command = sandbox.command(network, binary()?);
-    command.arg("bridge").arg("--policy").arg(folder.path("policy.yaml"));
+    command.arg("bridge").arg("--policy").arg(folder.path("policy.yaml")).args(options);
     for (option, name) in SOCKETS {
         command.arg(option).arg(format!("unix:{}", folder.path(name).display()));
     }
