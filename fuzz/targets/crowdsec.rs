@@ -39,7 +39,7 @@ fuzz_target!(|text: &[u8]| {
         for decision in &answer.made {
             assert!(decision.seconds > 0 && decision.reason.chars().count() <= REASON);
             assert!(!decision.reason.chars().any(char::is_control));
-            assert_eq!(decision.subject.prefix.trunc(), decision.subject.prefix);
+            assert_eq!(decision.prefix.trunc(), decision.prefix);
         }
         decisions.apply(&answer, is_whole, now);
         let plan = decisions.plan(layers.view(), &host, now);

@@ -36,19 +36,19 @@ pub struct Answer {
     pub ignored: Ignored,
 }
 
-/// What a decision is about.
+/// What a decision is about, as LAPI tells subjects apart: by their text.
 ///
-/// The scope is a part of it: LAPI ends the decisions about a range of one address apart from those about the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Several can be about the same addresses, such as `192.0.2.0/24` and `192.0.2.7/24`. LAPI ends the decisions about each of them apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
-    /// What the prefix was given as.
+    /// What the value is.
     pub scope: Scope,
-    /// The address or the range, without host bits.
-    pub prefix: IpNet,
+    /// The address or the range.
+    pub value: Box<str>,
 }
 
 /// The scope of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// A single address.
     Ip,
@@ -59,8 +59,10 @@ pub enum Scope {
 /// A ban.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whom it bans.
+    /// What it is about.
     pub subject: Subject,
+    /// Whom it bans: the addresses of the subject, without host bits.
+    pub prefix: IpNet,
     /// For how many seconds from the answer on, rounded up.
     pub seconds: u64,
     /// Where it comes from.
@@ -184,8 +186,8 @@ impl Raw<'_> {
             Some("range") => Scope::Range,
             _ => return Err(Unused::Scope),
         };
-        let prefix = self.value.as_deref().and_then(prefix).ok_or(Unused::Invalid)?;
-        Ok(Subject { scope, prefix })
+        let value = self.value.as_deref().ok_or(Unused::Invalid)?;
+        Ok(Subject { scope, value: value.into() })
     }
 }
 
@@ -201,12 +203,14 @@ impl<'de> Deserialize<'de> for Made {
         let mut reasons = HashSet::new();
         deserializer.deserialize_any(Each(|raw: Raw<'_>| {
             let read = raw.subject().and_then(|subject| {
+                let prefix = prefix(&subject.value).ok_or(Unused::Invalid)?;
                 let seconds = raw.duration.as_deref().and_then(seconds).ok_or(Unused::Invalid)?;
-                Ok((subject, seconds))
+                Ok((subject, prefix, seconds))
             });
             match read {
-                Ok((subject, seconds)) if seconds > 0 => made.decisions.push(Decision {
+                Ok((subject, prefix, seconds)) if seconds > 0 => made.decisions.push(Decision {
                     subject,
+                    prefix,
                     seconds: seconds.unsigned_abs(),
                     origin: Origin::of(raw.origin.as_deref().unwrap_or_default()),
                     reason: reason(&mut reasons, raw.scenario.as_deref().unwrap_or_default()),
@@ -335,8 +339,8 @@ mod tests {
         Answer::read(text.as_bytes()).unwrap()
     }
 
-    fn subject(scope: Scope, prefix: &str) -> Subject {
-        Subject { scope, prefix: prefix.parse().unwrap() }
+    fn subject(scope: Scope, value: &str) -> Subject {
+        Subject { scope, value: value.into() }
     }
 
     #[test]
@@ -349,14 +353,15 @@ mod tests {
             {"duration":"167h0m0s","id":3,"origin":"CAPI","scenario":"http:scan\n","scope":"Range","type":"ban",
             "value":"2001:db8::7/48"}]}"#,
         );
-        assert_eq!(answer.ended, [subject(Scope::Ip, "192.0.2.9/32")]);
-        let told: Vec<_> =
-            answer.made.iter().map(|it| (it.subject, it.seconds, it.origin)).collect();
+        assert_eq!(answer.ended, [subject(Scope::Ip, "192.0.2.9")]);
+        let told =
+            |it: &Decision| (it.subject.clone(), it.prefix.to_string(), it.seconds, it.origin);
+        let [five, net] = ["192.0.2.5/32", "2001:db8::/48"].map(str::to_owned);
         assert_eq!(
-            told,
+            answer.made.iter().map(told).collect::<Vec<_>>(),
             [
-                (subject(Scope::Ip, "192.0.2.5/32"), 4 * 3600 - 2, Origin::Crowdsec),
-                (subject(Scope::Range, "2001:db8::/48"), 167 * 3600, Origin::Capi),
+                (subject(Scope::Ip, "::ffff:192.0.2.5"), five, 4 * 3600 - 2, Origin::Crowdsec),
+                (subject(Scope::Range, "2001:db8::7/48"), net, 167 * 3600, Origin::Capi),
             ]
         );
         let reasons: Vec<_> = answer.made.iter().map(|it| &*it.reason).collect();
@@ -388,10 +393,10 @@ mod tests {
         assert_eq!(answer.ignored, Ignored { remediation: 3, scope: 1, invalid: 4 });
         assert_eq!(answer.made.len(), 1);
         assert_eq!(answer.made[0].origin, Origin::Other);
-        // The end of a captcha ends no ban.
-        let five = subject(Scope::Ip, "192.0.2.5/32");
-        let six = subject(Scope::Ip, "192.0.2.6/32");
-        assert_eq!(answer.ended, [five, six, six, six]);
+        // The end of a captcha ends no ban, and that of a subject without addresses nothing.
+        let ended: Vec<&str> = answer.ended.iter().map(|it| &*it.value).collect();
+        let [five, six] = ["192.0.2.5", "192.0.2.6"];
+        assert_eq!(ended, [five, "DE", "192.0.2.0/33", six, six, six]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub struct Decisions {
 
 #[derive(Clone, Debug)]
 struct Ban {
+    prefix: IpNet,
     /// When it ends, in seconds of Unix time.
     until: u64,
     origin: Origin,
@@ -78,13 +79,13 @@ impl Decisions {
         for subject in &answer.ended {
             self.bans.remove(subject);
         }
-        for Decision { subject, seconds, origin, reason } in &answer.made {
+        for Decision { subject, prefix, seconds, origin, reason } in &answer.made {
             let until = now.saturating_add(*seconds);
-            let ban = Ban { until, origin: *origin, reason: Arc::clone(reason) };
+            let ban = Ban { prefix: *prefix, until, origin: *origin, reason: Arc::clone(reason) };
             // Of several about the same subject, the one that ends last.
             let longer = self.bans.get(subject).is_none_or(|before| before.until < until);
             if longer {
-                self.bans.insert(*subject, ban);
+                self.bans.insert(subject.clone(), ban);
             }
         }
     }
@@ -92,8 +93,10 @@ impl Decisions {
     /// Takes over the entries of an agent before, which are all that is known until LAPI answers.
     pub fn restore<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) {
         for entry in entries.filter(|it| is_of_set(it)) {
-            let subject = Subject { scope: Scope::Range, prefix: entry.prefix };
+            let value = entry.prefix.to_string().into();
+            let subject = Subject { scope: Scope::Range, value };
             let ban = Ban {
+                prefix: entry.prefix,
                 until: entry.until.unwrap_or(u64::MAX),
                 origin: Origin::Other,
                 reason: entry.reason.clone().unwrap_or_else(|| SET.into()),
@@ -130,8 +133,8 @@ impl Decisions {
         let Layered { policy, run_time } = layered;
         let mut plan = Plan::default();
         let mut wanted: BTreeMap<IpNet, &Ban> = BTreeMap::new();
-        for (subject, ban) in self.bans.iter().filter(|(_, ban)| ban.until > now) {
-            let prefix = policy.key_prefix.widened(subject.prefix);
+        for ban in self.bans.values().filter(|ban| ban.until > now) {
+            let prefix = policy.key_prefix.widened(ban.prefix);
             let one = wanted.entry(prefix).or_insert(ban);
             // The reason makes it the same one each time.
             if (ban.until, &ban.reason) > (one.until, &one.reason) {
@@ -339,6 +342,25 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_ban_ends_no_other_one_whose_value_is_the_same_in_other_words() {
+        for (one, other) in [
+            (("Range", "198.51.100.4/24"), ("Range", "198.51.100.0/24")),
+            (("Range", "2001:db8::7/48"), ("Range", "2001:db8::/48")),
+            (("Ip", "2001:DB8::7"), ("Ip", "2001:db8::7")),
+            (("Ip", "::ffff:192.0.2.5"), ("Ip", "192.0.2.5")),
+        ] {
+            let mut case = Case::new();
+            let made = [one, other].map(|(scope, value)| (scope, value, "30s"));
+            case.decisions.apply(&answer(&made, &[]), true, NOW);
+            assert_eq!(case.enforce(NOW), [1, 0, 0], "{one:?}");
+            case.decisions.apply(&answer(&[], &[one]), false, NOW);
+            assert_eq!(case.enforce(NOW), [0; 3], "{one:?}");
+            case.decisions.apply(&answer(&[], &[other]), false, NOW);
+            assert_eq!(case.enforce(NOW), [0, 0, 1], "{one:?}");
+        }
+    }
+
+    #[test]
     fn a_longer_ban_makes_an_entry_longer() {
         let mut case = Case::new();
         case.decisions.apply(&answer(&[("Ip", "192.0.2.5", "30s")], &[]), true, NOW);
@@ -373,7 +395,7 @@ mod tests {
             [(8, 4 * HOUR), (8, 4 * HOUR - 2), (HOUR, 3 * HOUR + 7), (4 * HOUR - 60, 67)]
         {
             case.decisions.apply(&of(left), true, NOW + at);
-            case.decisions.bans.retain(|subject, _| subject.prefix.to_string() == "192.0.2.5/32");
+            case.decisions.bans.retain(|subject, _| &*subject.value == "192.0.2.5");
             let plan = case.plan(NOW + at);
             assert_eq!((plan.added, plan.changed), (0, 0), "{at}: {first}");
         }

@@ -208,6 +208,26 @@ fn who_crowdsec_bans_is_dropped_until_the_ban_is_deleted() {
 }
 
 #[test]
+fn a_ban_stays_as_long_as_any_decision_has_its_addresses() {
+    let bench = Bench::new();
+    let document = Document::new("limits: []");
+    let setup = Setup::new(&bench, &document);
+    let hour = &["--duration", "1h"];
+    let ranges = ["198.51.100.4/24", "198.51.100.0/24"];
+    ranges.iter().for_each(|range| setup.decide("Range", range, hour));
+    let agent = setup.agent();
+    setup.wait_for_metric("limiter_crowdsec_decisions{origin=\"cscli\"} 2");
+    setup.wait_for(&["198.51.100.0/24"]);
+    setup.forgive("--value", ranges[0]);
+    setup.wait_for_metric("limiter_crowdsec_decisions{origin=\"cscli\"} 1");
+    setup.wait_for(&["198.51.100.0/24"]);
+    assert!(setup.is_dropped("198.51.100.77"));
+    setup.forgive("--value", ranges[1]);
+    setup.wait_for(&[]);
+    agent.end_past_others();
+}
+
+#[test]
 fn allow_and_this_host_come_before_crowdsec() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
