@@ -11,7 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 use limiter_common::algorithm::rate::SECOND;
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::{Notify, mpsc::Receiver};
 
 use super::{
     backoff::Backoff,
@@ -41,6 +41,8 @@ const STEP: i64 = 3;
 pub(super) struct Bouncer {
     pins: Pins,
     pulled: Receiver<Result<Pulled, LapiError>>,
+    /// Has LAPI asked for all decisions again.
+    anew: Arc<Notify>,
     counts: Arc<BouncerCounts>,
     decisions: Decisions,
     /// Where `decisions` are from.
@@ -56,7 +58,7 @@ pub(super) struct Bouncer {
     /// By how many seconds Unix time was ahead of the monotonic clock, when it was looked at last.
     ahead: Option<i64>,
     /// Why the entries could not be put in force when that was tried last.
-    refused: Option<Arc<Error>>,
+    refused: Option<Error>,
     tries: Backoff,
     status: String,
 }
@@ -75,11 +77,13 @@ impl Bouncer {
     pub(super) fn new(
         pins: Pins,
         pulled: Receiver<Result<Pulled, LapiError>>,
+        anew: Arc<Notify>,
         counts: Arc<BouncerCounts>,
     ) -> Self {
         Self {
             pins,
             pulled,
+            anew,
             counts,
             decisions: Decisions::default(),
             known: Known::Nothing,
@@ -131,18 +135,28 @@ impl Bouncer {
         }
     }
 
-    /// Moves the ends of bans if the clock was set: what is left of them stays the same.
+    /// Moves the ends of bans if the clock was set: LAPI tells what is left of them, which stays the same. Entries in force say when they
+    /// end. LAPI tells changes since a time of a clock that may have been set with this one, so all decisions are asked for again.
     fn follow_clock(&mut self, now: u64) {
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
         let seconds = ahead - *self.ahead.get_or_insert(ahead);
         if seconds.abs() >= STEP {
-            self.decisions.shift(seconds);
+            if self.known == Known::Pulled {
+                self.decisions.shift(seconds);
+            }
             (self.ahead, self.compared) = (Some(ahead), None);
+            self.anew.notify_one();
         }
     }
 
     /// Puts in force what is missing, and tells what that was.
     fn enforce(&mut self, now: u64) -> Result<Option<Event>> {
+        // Before the maps are opened and a long list is compared, which takes a while.
+        if let Some(refused) = &self.refused
+            && !self.tries.is_due(Instant::now())
+        {
+            return Err(not_put(refused));
+        }
         if !exists(&self.pins)? {
             self.compared = None;
             return Ok(None);
@@ -172,24 +186,23 @@ impl Bouncer {
             // What runs on is told if LAPI answers for the first time, or again.
             return Ok(self.told(&plan));
         }
-        if let Some(refused) = &self.refused
-            && !self.tries.is_due(Instant::now())
-        {
-            return Err(not_put(refused));
-        }
         match self.put(&host, now) {
             Ok(plan) => {
                 self.refused = None;
                 Ok(plan.and_then(|plan| self.told(&plan)))
             }
-            // Others are about to change the policy.
-            Err(error @ (Error::Unconfirmed { .. } | Error::Busy { .. })) => Err(error),
-            // A long list takes a while to compile.
-            Err(error) => {
-                self.tries.tried(Instant::now());
-                Err(not_put(self.refused.insert(Arc::new(error))))
-            }
+            Err(error) => Err(self.put_off(error, Instant::now())),
         }
+    }
+
+    /// Notes that the entries could not be put in force at `now`, and returns what is to be told of that.
+    fn put_off(&mut self, error: Error, now: Instant) -> Error {
+        if matches!(error, Error::Unconfirmed { .. } | Error::Busy { .. }) {
+            // Others are about to change the policy, which is over soon. What is refused for another reason stays so.
+            self.tries = Backoff::default();
+        }
+        self.tries.tried(now);
+        not_put(self.refused.insert(error))
     }
 
     /// Puts the entries in force, as they are to be beside the lists that are in force then. `None` if there is no instance any more.
@@ -230,10 +243,16 @@ impl Bouncer {
 }
 
 /// The error where the entries could not be put in force.
-fn not_put(cause: &Arc<Error>) -> Error {
-    Error::Object {
-        action: "put the decisions of CrowdSec in force".to_owned(),
-        reason: cause.to_string(),
+fn not_put(cause: &Error) -> Error {
+    match cause {
+        Error::Unconfirmed { left } => Error::Unconfirmed { left: *left },
+        Error::Busy { directory, holder } => {
+            Error::Busy { directory: directory.clone(), holder: holder.clone() }
+        }
+        cause => Error::Object {
+            action: "put the decisions of CrowdSec in force".to_owned(),
+            reason: cause.to_string(),
+        },
     }
 }
 
@@ -330,5 +349,95 @@ impl BouncerCounts {
     fn lock(&self) -> MutexGuard<'_, Numbers> {
         // Numbers are whole, whoever panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::{
+        runtime,
+        sync::mpsc::{Sender, channel},
+        time::timeout,
+    };
+
+    use super::*;
+    use crate::{
+        crowdsec::answer::Answer,
+        policy::{Layers, run_time::Entry},
+    };
+
+    const NOW: u64 = 1_800_000_000;
+
+    type Results = Sender<Result<Pulled, LapiError>>;
+
+    /// A bouncer without an instance, and what it hears from.
+    fn bouncer() -> (Bouncer, Results) {
+        let (results, pulled) = channel(1);
+        let pins = Pins::new(std::env::temp_dir().join("limiter-no-instance"));
+        (Bouncer::new(pins, pulled, Arc::default(), Arc::default()), results)
+    }
+
+    /// Whether all decisions are to be asked for again.
+    fn is_anew(bouncer: &Bouncer) -> bool {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let anew = async { timeout(Duration::ZERO, bouncer.anew.notified()).await };
+        runtime.block_on(anew).is_ok()
+    }
+
+    impl Bouncer {
+        /// When the only ban ends, in seconds of Unix time.
+        fn end(&self) -> Option<u64> {
+            let layers = Layers::default();
+            let plan = self.decisions.plan(layers.view(), &Host::default(), 0);
+            plan.entries[0].until
+        }
+    }
+
+    #[test]
+    fn after_the_clock_was_set_all_decisions_are_asked_for_and_what_was_in_force_ends_as_it_says() {
+        let (mut bouncer, results) = bouncer();
+        let entry = Entry {
+            set: Some(SET.into()),
+            until: Some(NOW + 60),
+            ..Entry::new(List::Deny, "192.0.2.5/32".parse().unwrap())
+        };
+        bouncer.decisions.restore([entry].iter());
+        bouncer.known = Known::Restored(1);
+        bouncer.follow_clock(NOW);
+        assert!(!is_anew(&bouncer));
+        bouncer.follow_clock(NOW - 600);
+        assert_eq!(bouncer.end(), Some(NOW + 60));
+        assert!(is_anew(&bouncer) && !is_anew(&bouncer), "once");
+        let text = br#"{"new": [{"type": "ban", "scope": "Ip", "value": "192.0.2.5", "duration": "60s"}], "deleted": null}"#;
+        let answer = Answer::read(text).unwrap();
+        results.try_send(Ok(Pulled { answer, is_whole: true, at: Instant::now() })).unwrap();
+        assert!(bouncer.look(NOW - 600).1.is_empty());
+        let end = bouncer.end().unwrap();
+        bouncer.follow_clock(NOW);
+        assert_eq!((bouncer.end(), is_anew(&bouncer)), (Some(end + 600), true));
+    }
+
+    #[test]
+    fn while_entries_are_put_off_nothing_is_opened_and_the_same_is_told() {
+        let trial = || Error::Unconfirmed { left: Duration::from_secs(9) };
+        let lock = || Error::Busy { directory: "/".into(), holder: None };
+        let far = Instant::now() + Duration::from_secs(3600);
+        for error in [trial(), lock(), Error::NoSlot] {
+            let mut bouncer = bouncer().0;
+            bouncer.enforce(NOW).unwrap();
+            let told = bouncer.put_off(error, far).to_string();
+            assert_eq!(bouncer.enforce(NOW).unwrap_err().to_string(), told);
+        }
+        let is_due =
+            |bouncer: &Bouncer, seconds| bouncer.tries.is_due(far + Duration::from_secs(seconds));
+        let mut bouncer = bouncer().0;
+        bouncer.put_off(Error::NoSlot, far);
+        bouncer.put_off(Error::NoSlot, far);
+        assert!(!is_due(&bouncer, 9) && is_due(&bouncer, 10), "what is refused again waits longer");
+        bouncer.put_off(trial(), far);
+        bouncer.put_off(trial(), far);
+        assert!(!is_due(&bouncer, 4) && is_due(&bouncer, 5), "a trial is over soon");
     }
 }

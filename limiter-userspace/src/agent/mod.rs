@@ -105,8 +105,9 @@ pub fn run(
     };
     // One result waits, so that LAPI is not asked again before what it said is in force.
     let (results, pulled) = mpsc::channel(1);
-    let mut bouncer =
-        scrape.bouncer.clone().map(|counts| Bouncer::new(pins.clone(), pulled, counts));
+    let anew = Arc::new(Notify::new());
+    let bounce = |counts| Bouncer::new(pins.clone(), pulled, Arc::clone(&anew), counts);
+    let mut bouncer = scrape.bouncer.clone().map(bounce);
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;
     let mut reconciler = Reconciler::new(pins, options.interfaces, options.policy);
@@ -121,7 +122,7 @@ pub fn run(
             writer.emit(Event::Answering { address });
         }
         if let Some(options) = options.crowdsec {
-            tokio::spawn(lapi::follow(options, results, waker.notifier()));
+            tokio::spawn(lapi::follow(options, results, waker.notifier(), anew));
         }
         first.into_iter().for_each(|event| writer.emit(event));
         let (mut unserved, mut reload) = (options.listen, false);

@@ -485,7 +485,7 @@ mod tests {
                 layers: case.layers.clone(),
                 host: Host::default(),
             };
-            later.decisions.restore(case.layers.run_time.entries().iter());
+            later.decisions.apply(&answer(&[("Ip", "192.0.2.5", "30s")], &[]), true, NOW);
             later.decisions.shift(step);
             let now = NOW.saturating_add_signed(step);
             later.enforce(now);
@@ -552,6 +552,8 @@ mod tests {
         Ask(bool),
         Restart,
         SetClock(i64),
+        /// LAPI's is set with it.
+        SetClocks(i64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -563,6 +565,7 @@ mod tests {
             5 => prop_oneof![4 => Just(true), 1 => Just(false)].prop_map(Step::Ask),
             1 => Just(Step::Restart),
             1 => (-9_000..9_000_i64).prop_map(Step::SetClock),
+            1 => (-9_000..9_000_i64).prop_map(Step::SetClocks),
         ]
     }
 
@@ -571,7 +574,7 @@ mod tests {
         #[test]
         fn the_set_is_what_lapi_has(steps in proptest::collection::vec(step(), 1..60)) {
             let (mut case, mut lapi) = (Case::new(), Lapi::default());
-            // LAPI's clock is not set with ours.
+            // LAPI's time, and by how much ours is ahead.
             let (mut time, mut skew, mut is_whole) = (NOW, 0_i64, true);
             for step in steps {
                 let now = time.saturating_add_signed(skew);
@@ -590,6 +593,12 @@ mod tests {
                     Step::SetClock(seconds) => {
                         skew += seconds;
                         case.decisions.shift(seconds);
+                        is_whole = true;
+                    }
+                    Step::SetClocks(seconds) => {
+                        time = time.saturating_add_signed(seconds);
+                        case.decisions.shift(seconds);
+                        is_whole = true;
                     }
                     Step::Restart => {
                         case.decisions = Decisions::default();

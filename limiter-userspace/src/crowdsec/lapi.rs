@@ -20,7 +20,7 @@ use thiserror::Error;
 use tokio::{
     sync::{Notify, mpsc::Sender},
     task::spawn_blocking,
-    time::sleep,
+    time::timeout,
 };
 
 use super::answer::{Answer, AnswerError};
@@ -168,11 +168,12 @@ pub struct Pulled {
 }
 
 /// Asks as long as somebody takes the results, of which each `wake`s whoever does. The next question is asked after a result was
-/// taken.
+/// taken, for all decisions if it is to begin `anew`: then at once.
 pub async fn follow(
     options: Options,
     results: Sender<Result<Pulled, LapiError>>,
     wake: Arc<Notify>,
+    anew: Arc<Notify>,
 ) {
     let mut last_whole: Option<Instant> = None;
     loop {
@@ -190,7 +191,9 @@ pub async fn follow(
             return;
         }
         wake.notify_one();
-        sleep(options.interval).await;
+        if timeout(options.interval, anew.notified()).await.is_ok() {
+            last_whole = None;
+        }
     }
 }
 
@@ -384,7 +387,7 @@ mod tests {
         let options = Options { url, key_file: key_file.to_owned(), interval: Duration::ZERO };
         runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let (sender, mut results) = channel(1);
-            tokio::spawn(follow(options, sender, Arc::default()));
+            tokio::spawn(follow(options, sender, Arc::default(), Arc::default()));
             let mut all = Vec::new();
             for _ in 0..count {
                 all.push(results.recv().await.unwrap());
@@ -393,9 +396,30 @@ mod tests {
         })
     }
 
+    const NOTHING: &str = r#"{"new":null,"deleted":null}"#;
+
+    #[test]
+    fn all_decisions_are_asked_for_at_once_where_it_is_to_begin_anew() {
+        let folder = Folder::new("anew");
+        let (port, server) = served(vec![ok(NOTHING), ok(NOTHING)]);
+        let options = Options {
+            url: format!("http://127.0.0.1:{port}").parse().unwrap(),
+            key_file: folder.key("0123abc", 0o600),
+            interval: INTERVALS[1],
+        };
+        runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let ((sender, mut results), anew) = (channel(1), Arc::new(Notify::new()));
+            tokio::spawn(follow(options, sender, Arc::default(), Arc::clone(&anew)));
+            for _ in 0..2 {
+                assert!(results.recv().await.unwrap().unwrap().is_whole);
+                anew.notify_one();
+            }
+        });
+        server.join().unwrap();
+    }
+
     #[test]
     fn after_a_failure_all_decisions_are_asked_for_again() {
-        const NOTHING: &str = r#"{"new":null,"deleted":null}"#;
         let folder = Folder::new("follow");
         let key = folder.key("0123abc", 0o600);
         let answers = vec![
