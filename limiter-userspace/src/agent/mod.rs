@@ -126,7 +126,8 @@ pub fn run(
         }
         first.into_iter().for_each(|event| writer.emit(event));
         let (mut unserved, mut reload) = (options.listen, false);
-        let mut unbound = Vec::new();
+        // What failed after all else. It is among what fails at the next look.
+        let mut late = Vec::new();
         loop {
             if reload {
                 // In one message, or the manager takes it for a reload that failed.
@@ -138,7 +139,7 @@ pub fn run(
             let (pushed, unpushed) =
                 control.as_ref().map(|it| it.take_events()).unwrap_or_default();
             let lost = writer.left_out() + unpushed;
-            let mut errors: Vec<Error> = mem::take(&mut unbound);
+            let mut errors: Vec<Error> = mem::take(&mut late);
             errors.extend(counts.unserved());
             let pusher = control.clone();
             let work = spawn_blocking(move || {
@@ -150,25 +151,24 @@ pub fn run(
                 let mut events = reconciler.reconcile(unix(), reload, errors);
                 events.extend(decided);
                 events.extend(heard);
-                if let Some(pusher) = pusher {
-                    pusher.prepare();
-                }
-                (reconciler, sources, bouncer, events)
+                let unprepared = pusher.and_then(|pusher| pusher.prepare().err());
+                (reconciler, sources, bouncer, events, unprepared)
             });
-            let mut events;
+            let (mut events, unprepared);
             pushed.into_iter().for_each(|event| writer.emit(event));
-            (reconciler, sources, bouncer, events) = select! {
+            (reconciler, sources, bouncer, events, unprepared) = select! {
                 biased;
                 () = waker.ended() => break,
                 done = work => done.map_err(|error| failed(error.into()))?,
             };
+            late.extend(unprepared);
             for address in mem::take(&mut unserved) {
                 match serve(&address, scrape.clone()).await {
                     Ok(()) => events.push(Event::Listening { address }),
                     Err(error) => {
-                        // Whoever has it may go. It is among what fails at the next look.
+                        // Whoever has it may go.
                         let action = format!("serve metrics on {address}");
-                        unbound.push(Error::system(action, error));
+                        late.push(Error::system(action, error));
                         unserved.push(address);
                     }
                 }

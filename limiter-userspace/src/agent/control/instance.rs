@@ -61,6 +61,14 @@ impl Opened {
     /// # Errors
     /// [`Error::NoInstance`], or as [`Pusher::open`].
     pub(super) fn pusher(&mut self) -> Result<&mut Pusher> {
+        self.pusher_by(Pusher::open)
+    }
+
+    /// The program that pushes blocks, opened like this unless it is.
+    fn pusher_by(
+        &mut self,
+        open: impl FnOnce(&Pins, Clock) -> Result<Option<Pusher>>,
+    ) -> Result<&mut Pusher> {
         let is_current = match &self.pusher {
             Some(pusher) => pusher.maps().are_pinned(&self.pins.in_use()?)?,
             None => false,
@@ -69,7 +77,7 @@ impl Opened {
             self.pusher = None;
         }
         if self.pusher.is_none() && exists(&self.pins)? {
-            self.pusher = Pusher::open(&self.pins, Clock::Monotonic)?;
+            self.pusher = open(&self.pins, Clock::Monotonic)?;
         }
         let none = self.none();
         self.pusher.as_mut().ok_or(none)
@@ -83,12 +91,12 @@ impl Opened {
     /// is put in force.
     ///
     /// # Errors
-    /// As [`maps`](Self::maps).
+    /// As [`maps`](Self::maps), or as [`Pusher::load`].
     pub(super) fn lifter(&mut self) -> Result<Option<&mut Pusher>> {
         if !self.maps()?.take_pushes()? {
             return Ok(None);
         }
-        self.pusher().map(Some)
+        self.pusher_by(|pins, clock| Pusher::load(pins, clock).map(Some)).map(Some)
     }
 
     /// What `limiter get ADDRESS -j` prints; `None` if nothing is known of the source.

@@ -37,7 +37,7 @@ use self::{
     results::LiftResult,
     rules::{Outcome, Rules},
 };
-use super::{event::Event, faults::News, sources::Budget};
+use super::{backoff::Backoff, event::Event, faults::News, sources::Budget};
 use crate::{
     bridge::{listener::Bound, users::Users},
     datapath::bpffs::Pins,
@@ -71,7 +71,38 @@ pub(super) struct Control {
     lists: Mutex<Opened>,
     pushes: Mutex<Opened>,
     rules: Mutex<Rules>,
+    unprepared: Mutex<Unprepared>,
     told: Mutex<Told>,
+}
+
+/// Why the first push could not be prepared when that was tried last.
+#[derive(Debug, Default)]
+struct Unprepared {
+    cause: Option<String>,
+    tries: Backoff,
+}
+
+impl Unprepared {
+    /// Prepares the first push at `now`, unless that failed just before: to load a program takes long.
+    fn retry(&mut self, now: Instant, prepare: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.cause.is_none() || self.tries.is_due(now) {
+            self.cause = match prepare() {
+                // There is nothing to push to.
+                Ok(()) | Err(Error::NoInstance { .. }) => None,
+                Err(error) => {
+                    self.tries.tried(now);
+                    Some(error.to_string())
+                }
+            };
+        }
+        match &self.cause {
+            None => Ok(()),
+            Some(cause) => Err(Error::Object {
+                action: "get ready to push blocks".to_owned(),
+                reason: cause.clone(),
+            }),
+        }
+    }
 }
 
 /// Events until they are told.
@@ -104,6 +135,7 @@ impl Control {
             lists: Mutex::new(Opened::new(pins.clone())),
             pushes: Mutex::new(Opened::new(pins)),
             rules: Mutex::new(Rules::new(rate)),
+            unprepared: Mutex::default(),
             told: Mutex::new(told),
         })
     }
@@ -120,12 +152,17 @@ impl Control {
     }
 
     /// Does all that the first push needs, where the policy in force has a row for pushes: so that one does not wait for it.
-    pub(super) fn prepare(&self) {
-        let (mut opened, mut rules) = (lock(&self.pushes), lock(&self.rules));
-        // The push tells what is wrong.
-        if let Ok(Some(pusher)) = opened.lifter() {
-            let _: Result<()> = rules.prepare(pusher.maps());
-        }
+    ///
+    /// # Errors
+    /// Why that fails. It is tried again with the next calls, more and more rarely.
+    pub(super) fn prepare(&self) -> Result<()> {
+        lock(&self.unprepared).retry(Instant::now(), || {
+            let (mut opened, mut rules) = (lock(&self.pushes), lock(&self.rules));
+            match opened.lifter()? {
+                Some(pusher) => rules.prepare(pusher.maps()),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Does what a process of a user asks for.
@@ -208,6 +245,25 @@ mod tests {
     use std::io;
 
     use super::{results::PushResult, *};
+
+    #[test]
+    fn what_a_push_needs_is_tried_again_more_and_more_rarely() {
+        let (begin, mut unprepared) = (Instant::now(), Unprepared::default());
+        let mut tried = Vec::new();
+        for second in 0..40 {
+            let retried = unprepared.retry(begin + Duration::from_secs(second), || {
+                tried.push(second);
+                if second < 30 { Err(Error::NoSlot) } else { Ok(()) }
+            });
+            let told = retried.err().map(|error| error.to_string());
+            let is_told = told.as_ref().is_some_and(|it| it.contains(&Error::NoSlot.to_string()));
+            assert_eq!(is_told, second < 35, "{second}: {told:?}");
+        }
+        assert_eq!(tried, [0, 5, 15, 35, 36, 37, 38, 39]);
+        // Where there is no instance nothing fails.
+        let pins = Pins::new(std::env::temp_dir().join("limiter-no-instance"));
+        Control::new(&["0".to_owned()], None, pins, None).unwrap().prepare().unwrap();
+    }
 
     #[test]
     fn a_push_that_fails_keeps_none_of_the_others_back() {
