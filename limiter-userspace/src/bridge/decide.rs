@@ -23,7 +23,7 @@ use super::{
     lease::{Leases, Numbers as LeaseNumbers},
     request::Request,
     rules::{About, Compiled, Counted, Listed, MOST_AT_ONCE, Numbers, Row, Rules},
-    table::{Open, Table},
+    table::{Entries, Entry, Open, Table},
 };
 use crate::{
     datapath::sys,
@@ -78,6 +78,36 @@ pub struct Item<'r> {
     pub hits: u64,
     /// Whether it is charged and counted. Without it, it is only asked about.
     pub is_charged: bool,
+}
+
+/// What counts open requests. It reads all entries that may have some, which takes 40 ms where there are most.
+#[derive(Debug)]
+pub struct OpenRequests {
+    entries: Entries,
+    /// The class and the shared state of each row that counts open requests.
+    rows: Vec<Option<(u16, Entry)>>,
+}
+
+impl OpenRequests {
+    /// How many requests are open at `now`, in nanoseconds, by each layer and candidate in the order of
+    /// [`Counts::rows`](Counts): the places that they have, and those that nobody gave back yet. `None` for one that counts none.
+    pub fn count(&self, now: u64) -> Vec<Option<u64>> {
+        let mut open: Vec<_> = self.rows.iter().map(|row| row.map(|_| 0)).collect();
+        if open.iter().all(Option::is_none) {
+            return open;
+        }
+        for (of, places) in self.entries.places(now) {
+            let is_of = |(class, shared): (u16, Entry)| match of {
+                Open::Class(of) => of == class,
+                Open::Shared(of) => of == shared,
+            };
+            let at = self.rows.iter().position(|row| row.is_some_and(is_of));
+            if let Some(number) = at.and_then(|at| open[at].as_mut()) {
+                *number += places;
+            }
+        }
+        open
+    }
 }
 
 impl Decider {
@@ -279,25 +309,11 @@ impl Decider {
         }
     }
 
-    /// How many requests are open at `now`, in nanoseconds, by each layer and candidate in the order of
-    /// [`Counts::rows`](Counts): the places that they have, and those that nobody gave back yet. `None` for one that counts none.
-    pub fn open(&self, now: u64) -> Vec<Option<u64>> {
+    /// What counts open requests, by the rows of this policy. Decisions go on meanwhile.
+    pub fn open(&self) -> OpenRequests {
         let is_of = |row: &Row| row.kind == Kind::Concurrent;
-        let mut open: Vec<_> = self.rules.rows.iter().map(|row| is_of(row).then_some(0)).collect();
-        if open.iter().all(Option::is_none) {
-            return open;
-        }
-        for (of, places) in self.table.places(now) {
-            let is_of = |row: &Row| match of {
-                Open::Class(class) => is_of(row) && row.class == class,
-                Open::Shared(entry) => is_of(row) && row.shared == entry,
-            };
-            let at = self.rules.rows.iter().position(is_of);
-            if let Some(number) = at.and_then(|at| open[at].as_mut()) {
-                *number += places;
-            }
-        }
-        open
+        let rows = self.rules.rows.iter().map(|row| is_of(row).then_some((row.class, row.shared)));
+        OpenRequests { entries: self.table.entries(), rows: rows.collect() }
     }
 
     /// The table.

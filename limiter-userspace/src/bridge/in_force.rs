@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     answer::{Answer, Standing},
-    decide::{Counts, Decider, Item, Settlement, compile},
+    decide::{Counts, Decider, Item, OpenRequests, Settlement, compile},
     lease::Leases,
     request::Request,
     table::Table,
@@ -109,11 +109,10 @@ impl InForce {
         self.lock().decider.release(leases, now);
     }
 
-    /// What was counted, by the limits of the policy in force, and how many requests are open at `now` in ns of
-    /// `CLOCK_MONOTONIC`, as [`Decider::open`].
-    pub fn counts(&self, now: u64) -> (Counts, Vec<Option<u64>>, Arc<Policy>) {
+    /// What was counted by the limits of the policy in force, what counts their open requests, and that policy.
+    pub fn counts(&self) -> (Counts, OpenRequests, Arc<Policy>) {
         let inner = self.lock();
-        (inner.decider.counts(), inner.decider.open(now), Arc::clone(&inner.policy))
+        (inner.decider.counts(), inner.decider.open(), Arc::clone(&inner.policy))
     }
 
     /// The places that an answer has, until it is told.

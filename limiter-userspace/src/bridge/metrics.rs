@@ -6,9 +6,10 @@ use crate::{
     query,
 };
 
-/// The metrics of the limits and of the table.
+/// The metrics of the limits and of the table. To count open requests takes milliseconds.
 pub(super) fn families(in_force: &InForce) -> Vec<Family> {
-    let (counts, open, policy) = in_force.counts(query::now());
+    let (counts, open, policy) = in_force.counts();
+    let open = open.count(query::now());
     let counter = |name, help| Family::new(name, Kind::Counter, help);
     let mut requests = counter(
         "limiter_requests_total",

@@ -110,6 +110,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         link: Arc::clone(&link),
         connections: Default::default(),
         held: Arc::default(),
+        scrape: Default::default(),
     });
     service.tallies.applied(unix());
     let runtime = runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;

@@ -5,7 +5,7 @@
 //! evicted. When all keys of a set owe, a newcomer is charged to the shared state of its row.
 //!
 //! **One owner.** A process has the table alone, by a lock on its file, and one thread decides at a time. So words are
-//! loaded and stored one after the other, without an exchange.
+//! loaded and stored one after the other, without an exchange. Whoever counts open requests for monitoring reads them meanwhile.
 //!
 //! **What outlives the process.** The state lies in memory that may be a file on tmpfs; the tags by which sets are searched are
 //! computed from it at the start. A process that is killed stops between two of its stores, and all stores before are seen by
@@ -20,7 +20,7 @@
 //! * A log counts an event before it writes the time of it. What was not written is found by its lap, and is given the time of
 //!   the last event, at the next start.
 
-use std::{cell::Cell, path::Path, sync::atomic::Ordering};
+use std::{cell::Cell, ops::Deref, path::Path, sync::atomic::Ordering};
 
 pub use limiter_common::abi::table::WAYS;
 use limiter_common::{
@@ -58,11 +58,18 @@ pub(super) enum Open {
     Shared(Entry),
 }
 
+/// The entries of a table. A clone is of the same entries, and any thread may read it while the owner of the table decides: of an entry
+/// that changes hands meanwhile, it reads some of both.
+#[derive(Clone, Debug)]
+pub struct Entries {
+    memory: Memory,
+    layout: Layout,
+}
+
 /// The state of limits on requests.
 #[derive(Debug)]
 pub struct Table {
-    memory: Memory,
-    layout: Layout,
+    entries: Entries,
     seed: [u64; 2],
     /// For each set, the tags of its entries: of the keys, then of those with slots. 0 is a free entry.
     tags: Box<[[Cell<u32>; WAYS]]>,
@@ -111,7 +118,8 @@ impl Table {
 
     fn new(memory: Memory, layout: Layout, seed: [u64; 2], began: Began) -> Self {
         let tags = (0..layout.sets()).map(|_| Default::default()).collect();
-        Self { memory, layout, seed, tags, keys: Cell::new(0), began }
+        let entries = Entries { memory, layout };
+        Self { entries, seed, tags, keys: Cell::new(0), began }
     }
 
     /// How the table began.
@@ -131,7 +139,12 @@ impl Table {
 
     /// The bytes that the state takes.
     pub const fn bytes(&self) -> usize {
-        self.layout.words() * size_of::<u64>()
+        self.entries.layout.words() * size_of::<u64>()
+    }
+
+    /// Its entries.
+    pub(super) fn entries(&self) -> Entries {
+        self.entries.clone()
     }
 
     /// What keys are hashed by, random; the same as long as the state is kept.
@@ -196,18 +209,6 @@ impl Table {
             self.keys.set(self.keys.get() + 1);
         }
         self.fill(entry, key, fresh(meter, now), meter.measure());
-    }
-
-    /// The word of an entry's state.
-    #[inline]
-    pub(super) fn word(&self, entry: Entry) -> StateWord<'_> {
-        StateWord(&self.memory[self.layout.place(entry, self.state(entry))])
-    }
-
-    /// The slots of an entry that has some; of any other, none.
-    #[inline]
-    pub(super) fn slots(&self, entry: Entry) -> WideSlots<'_> {
-        WideSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
     }
 
     /// Re-scales the state of an entry to a meter at `now`, in nanoseconds. State of another algorithm begins anew.
@@ -285,24 +286,6 @@ impl Table {
         released as u64
     }
 
-    /// How many places each key of open requests has at `now`, in nanoseconds: its class, or its shared state, and the places.
-    pub(super) fn places(&self, now: u64) -> impl Iterator<Item = (Open, u64)> {
-        let entries = self.layout.with_slots();
-        entries.filter_map(move |entry| {
-            let (key, measure) = (self.key(entry), self.measure(entry));
-            if key.is_none() || measure.kind() != Kind::Concurrent.number() {
-                return None;
-            }
-            let of = match self.layout.is_shared(entry) {
-                true => Open::Shared(entry),
-                false => Open::Class(key.class()),
-            };
-            let is_idle = measure.owes(self.word(entry).get(), now) == 0;
-            let held = if is_idle { 0 } else { measure.concurrent().held(&self.slots(entry), now) };
-            (held > 0).then_some((of, held))
-        })
-    }
-
     /// Gives an entry to a key. It is free meanwhile.
     fn fill(&self, entry: Entry, key: Key, word: u64, measure: Measure) {
         self.store(entry, Field::FIRST, 0);
@@ -350,6 +333,48 @@ impl Table {
         }
     }
 
+    fn write(&self, entry: Entry, state: Field, word: u64, measure: Measure) {
+        self.store(entry, state, word);
+        self.store(entry, state.next(), measure.scale);
+        self.store(entry, state.next().next(), measure.span);
+    }
+
+    fn store(&self, entry: Entry, field: Field, word: u64) {
+        self.memory[self.layout.place(entry, field)].store(word, Ordering::Release);
+    }
+}
+
+impl Entries {
+    /// The word of an entry's state.
+    #[inline]
+    pub(super) fn word(&self, entry: Entry) -> StateWord<'_> {
+        StateWord(&self.memory[self.layout.place(entry, self.state(entry))])
+    }
+
+    /// The slots of an entry that has some; of any other, none.
+    #[inline]
+    pub(super) fn slots(&self, entry: Entry) -> WideSlots<'_> {
+        WideSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
+    }
+
+    /// How many places each key of open requests has at `now`, in nanoseconds: its class, or its shared state, and the places.
+    pub(super) fn places(&self, now: u64) -> impl Iterator<Item = (Open, u64)> {
+        let entries = self.layout.with_slots();
+        entries.filter_map(move |entry| {
+            let (key, measure) = (self.key(entry), self.measure(entry));
+            if key.is_none() || measure.kind() != Kind::Concurrent.number() {
+                return None;
+            }
+            let of = match self.layout.is_shared(entry) {
+                true => Open::Shared(entry),
+                false => Open::Class(key.class()),
+            };
+            let is_idle = measure.owes(self.word(entry).get(), now) == 0;
+            let held = if is_idle { 0 } else { measure.concurrent().held(&self.slots(entry), now) };
+            (held > 0).then_some((of, held))
+        })
+    }
+
     /// The key of an entry.
     #[inline]
     pub(super) fn key(&self, entry: Entry) -> Key {
@@ -371,19 +396,18 @@ impl Table {
         Measure { scale, span }
     }
 
-    fn write(&self, entry: Entry, state: Field, word: u64, measure: Measure) {
-        self.store(entry, state, word);
-        self.store(entry, state.next(), measure.scale);
-        self.store(entry, state.next().next(), measure.span);
-    }
-
     #[inline]
     fn load(&self, entry: Entry, field: Field) -> u64 {
         self.memory[self.layout.place(entry, field)].load(Ordering::Relaxed)
     }
+}
 
-    fn store(&self, entry: Entry, field: Field, word: u64) {
-        self.memory[self.layout.place(entry, field)].store(word, Ordering::Release);
+impl Deref for Table {
+    type Target = Entries;
+
+    #[inline]
+    fn deref(&self) -> &Entries {
+        &self.entries
     }
 }
 

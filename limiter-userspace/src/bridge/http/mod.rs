@@ -45,6 +45,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{sync::Mutex, task::block_in_place};
 
 pub(super) use self::{
     asked::Asked,
@@ -90,6 +91,8 @@ pub(super) struct Service {
     pub(super) connections: [AtomicUsize; 4],
     /// The answers that are held back.
     pub(super) held: Arc<Room>,
+    /// Held while metrics are counted.
+    pub(super) scrape: Mutex<()>,
 }
 
 /// Answers the requests of a connection, one after the other.
@@ -149,7 +152,7 @@ impl Service {
                 let fault = fault.map(|why| format!("degraded: {why}\n"));
                 ("readyz", Reply::text(fault.unwrap_or_else(|| "ok\n".to_owned())))
             }
-            "/metrics" => ("metrics", self.metrics()),
+            "/metrics" => ("metrics", self.metrics().await),
             "/v1/openapi.json" => {
                 let mut reply = Reply::new(200);
                 reply.json("application/json", &openapi::document());
@@ -185,11 +188,13 @@ impl Service {
         }
     }
 
-    fn metrics(&self) -> Reply {
-        let mut families = self
-            .tallies
-            .families(self.connections.iter().map(|it| it.load(Relaxed)).sum(), self.held.taken());
-        families.extend(metrics::families(&self.in_force));
+    async fn metrics(&self) -> Reply {
+        // One at a time, on a thread that is not needed for decisions: whoever may connect may ask for as many as they like.
+        let scrape = self.scrape.lock().await;
+        let mut families = block_in_place(|| metrics::families(&self.in_force));
+        drop(scrape);
+        let connections = self.connections.iter().map(|it| it.load(Relaxed)).sum();
+        families.extend(self.tallies.families(connections, self.held.taken()));
         families.extend(self.pusher.families());
         families.extend([self.link.family(), self.kernel.family()]);
         families.sort_by_key(|family| family.name);

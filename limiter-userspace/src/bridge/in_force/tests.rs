@@ -62,7 +62,7 @@ fn places_that_nobody_was_told_of_are_given_back() {
     let policy = policy(&[Allowance::Concurrent { limit: 3, idle: 3_600 * SECOND }]);
     let in_force = Arc::new(InForce::new(policy, Table::in_memory(16)).unwrap());
     let ask = || in_force.decide(&request(&Only("l0")), 1, false, query::now()).0;
-    let open = || in_force.counts(query::now()).1;
+    let open = || in_force.counts().1.count(query::now());
     let told = ask();
     in_force.untold(&told).tell();
     assert_eq!(open(), [Some(1)]);
@@ -70,6 +70,30 @@ fn places_that_nobody_was_told_of_are_given_back() {
     assert_eq!(open(), [Some(2)]);
     drop(in_force.untold(&lost));
     assert_eq!(open(), [Some(1)]);
+}
+
+/// Open requests are counted while requests are decided about, however many there are.
+#[test]
+fn decisions_do_not_wait_until_open_requests_are_counted() {
+    let policy = policy(&[Allowance::Concurrent { limit: 3, idle: 3_600 * SECOND }]);
+    let in_force = Arc::new(InForce::new(policy, Table::in_memory(16)).unwrap());
+    let ask = || in_force.decide(&request(&Only("l0")), 1, false, query::now()).0;
+    let open = in_force.counts().1;
+    let places = [ask(), ask()];
+    let deciding = in_force.lock();
+    assert_eq!(open.count(query::now()), [Some(2)]);
+    drop(deciding);
+    let counts = std::thread::scope(|scope| {
+        let counting = scope
+            .spawn(|| (0..1_000).filter_map(|_| open.count(query::now())[0]).collect::<Vec<u64>>());
+        while !counting.is_finished() {
+            in_force.release(&ask().leases, query::now());
+        }
+        counting.join().unwrap()
+    });
+    assert!(counts.iter().all(|count| (2..=3).contains(count)), "{counts:?}");
+    places.iter().for_each(|answer| in_force.release(&answer.leases, query::now()));
+    assert_eq!(open.count(query::now()), [Some(0)]);
 }
 
 fn request(told: &dyn Told) -> Request<'_> {

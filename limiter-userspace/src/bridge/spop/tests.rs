@@ -83,6 +83,7 @@ fn service_of(policy: &str, kernel: Kernel) -> Arc<Service> {
         link: Arc::new(Link::new(mpsc::channel(1).0)),
         connections: Default::default(),
         held: Arc::default(),
+        scrape: Default::default(),
     })
 }
 

@@ -79,7 +79,7 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Be
     if began == Began::Kept {
         let [.., a, b, _, _, _] = header;
         let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
-        return Ok((Memory::Mapped(mapping), [a, b], began));
+        return Ok((Memory::Mapped(mapping.into()), [a, b], began));
     }
     let seed = sys::random().map_err(failed("draw random numbers for"))?;
     reserve(&file, layout).map_err(|source| match source.kind() {
@@ -89,7 +89,7 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Be
         _ => failed("write")(source),
     })?;
     let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
-    let memory = Memory::Mapped(mapping);
+    let memory = Memory::Mapped(mapping.into());
     let [keys, wide, shared] = layout.sizes();
     let ([a, b], [low, high]) = (seed, boot);
     let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, low, high, 1];

@@ -5,7 +5,10 @@ use std::{
     io,
     ops::Deref,
     ptr::{self, NonNull},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use limiter_common::{
@@ -20,13 +23,13 @@ use rustix::{
 /// What `statfs` says of a tmpfs (`TMPFS_MAGIC`).
 const TMPFS: u64 = 0x0102_1994;
 
-/// Words of state.
-#[derive(Debug)]
+/// Words of state. A clone is of the same words.
+#[derive(Clone, Debug)]
 pub(super) enum Memory {
     /// Of this process.
-    Owned(Box<[AtomicU64]>),
+    Owned(Arc<[AtomicU64]>),
     /// Of a file.
-    Mapped(Mapping),
+    Mapped(Arc<Mapping>),
 }
 
 impl Memory {
@@ -68,6 +71,8 @@ pub(super) struct Mapping {
 
 // SAFETY: the memory belongs to the mapping, as that of a box would; nothing in it belongs to a thread.
 unsafe impl Send for Mapping {}
+// SAFETY: what a reference gives are atomics and a file, which any thread may use.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps so many words of a file that is as long.

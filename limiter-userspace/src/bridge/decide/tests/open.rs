@@ -41,12 +41,12 @@ fn a_request_that_ends_makes_room_once() {
     for leases in [&leases[0], &leases[2], &again] {
         assert_eq!(decider.release(leases, NOW + SECOND), 1);
     }
-    assert_eq!((decider.counts().released, decider.open(NOW + SECOND)), (4, vec![Some(0)]));
+    assert_eq!((decider.counts().released, decider.open().count(NOW + SECOND)), (4, vec![Some(0)]));
     // Nobody knows a lease of another table.
     let other = decider_of(&[by_source("web", open(3))]).enter(&asked, NOW);
     decider.enter(&asked, NOW);
     assert_eq!(decider.release(&other, NOW), 0);
-    assert_eq!(decider.open(NOW), [Some(1)]);
+    assert_eq!(decider.open().count(NOW), [Some(1)]);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn another_time_forgets_no_open_request() {
     let mut answer = Answer::default();
     decider.peek(&asked.request(), 1, now, &mut answer);
     let later = now + 20 * SECOND;
-    assert_eq!(decider.open(later), [Some(1)], "that which is open for 20 s");
+    assert_eq!(decider.open().count(later), [Some(1)], "that which is open for 20 s");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_place_is_taken_with_all_limits_or_not_at_all() {
         let names = ["rate", "open", "open (candidate)", "all"];
         let counts = decider.counts();
         let at = names.map(|name| counts.rows.iter().position(|row| row.name == name).unwrap());
-        let open = decider.open(NOW);
+        let open = decider.open().count(NOW);
         at.map(|at| open[at])
     };
     assert_eq!(open(&decider), [None, Some(2), Some(1), Some(1)]);
@@ -124,7 +124,7 @@ fn a_dear_request_takes_as_many_places_as_it_costs() {
     assert_eq!((answer.verdict, answer.leases.is_empty()), (Verdict::Pass, true));
     assert_eq!(decider.release(&dear, NOW), 3);
     decider.decide(&asked.request(), 5, NOW, &mut answer);
-    assert_eq!((answer.verdict, decider.open(NOW)), (Verdict::Pass, vec![Some(5)]));
+    assert_eq!((answer.verdict, decider.open().count(NOW)), (Verdict::Pass, vec![Some(5)]));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn requests_of_one_bill_take_their_places_together() {
     let mut answers = [Answer::default(), Answer::default()];
     decider.decide_all(&items, NOW, &mut answers);
     assert_eq!(answers.each_ref().map(|answer| answer.leases.0.len()), [2, 1]);
-    assert_eq!(decider.open(NOW).iter().flatten().sum::<u64>(), 4);
+    assert_eq!(decider.open().count(NOW).iter().flatten().sum::<u64>(), 4);
     let taken = answers.each_ref().map(|answer| answer.leases.clone());
     decider.decide_all(&items, NOW, &mut answers);
     assert!(answers.iter().all(|answer| answer.verdict == Verdict::Limited));
@@ -164,7 +164,7 @@ fn a_lowered_limit_lets_nobody_in_until_enough_have_ended() {
     decider.apply(&policy(&[])).unwrap();
     assert_eq!(decider.release(&leases[3], now), 1);
     decider.apply(&limits(3)).unwrap();
-    assert_eq!(decider.open(now), [Some(2)]);
+    assert_eq!(decider.open().count(now), [Some(2)]);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn places_outlive_the_process() {
     let [first, _] = [0, 1].map(|_| decider.enter(&asked, NOW).to_string());
     drop(decider);
     let mut decider = start();
-    assert_eq!(decider.open(NOW), [Some(2), Some(2)]);
+    assert_eq!(decider.open().count(NOW), [Some(2), Some(2)]);
     assert!(!decider.passes(&asked, NOW));
     assert_eq!(decider.release(&first.parse().unwrap(), NOW), 2);
     decider.enter(&asked, NOW);
@@ -198,7 +198,7 @@ fn sources_without_an_entry_share_places_and_get_them_back() {
     let shared: Vec<Leases> =
         (0..most).map(|number| decider.enter(&source(100 + number), NOW)).collect();
     assert!(!decider.passes(&source(200), NOW), "there is none left");
-    assert_eq!(decider.open(NOW), [Some(16 + most)]);
+    assert_eq!(decider.open().count(NOW), [Some(16 + most)]);
     assert_eq!(decider.release(&shared[7], NOW), 1);
     decider.enter(&source(201), NOW);
     // Whoever has no request open makes room for another source at once.
@@ -216,9 +216,9 @@ fn a_repeat_takes_no_place_and_gives_none_back() {
     asked.headers.0.insert(Idempotency::HEADER, "a".to_owned());
     let first = decider.enter(&asked, NOW);
     assert!(decider.enter(&asked, NOW).is_empty());
-    assert_eq!(decider.open(NOW), [Some(1)]);
+    assert_eq!(decider.open().count(NOW), [Some(1)]);
     assert_eq!(decider.release(&first, NOW), 1);
-    assert_eq!(decider.open(NOW), [Some(0)]);
+    assert_eq!(decider.open().count(NOW), [Some(0)]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn what_is_settled_afterwards_takes_no_place() {
     decider.enter(&asked, NOW);
     for settlement in [Settlement::Charge, Settlement::Refund] {
         decider.settle(&asked.request(), 2, settlement, NOW, &mut answer);
-        assert_eq!((answer.standings[0].left, decider.open(NOW)), (1, vec![Some(1)]));
+        assert_eq!((answer.standings[0].left, decider.open().count(NOW)), (1, vec![Some(1)]));
     }
 }
 
