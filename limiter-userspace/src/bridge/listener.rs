@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     os::unix::{
         fs::{PermissionsExt as _, chown},
         net::UnixListener,
@@ -157,6 +157,11 @@ impl Listener {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                // A listener of both families has those of IPv4 as IPv6 writes them.
+                let from = match from.ip().to_canonical() {
+                    v4 @ IpAddr::V4(_) => SocketAddr::new(v4, from.port()),
+                    IpAddr::V6(_) => from,
+                };
                 (Box::new(stream), Peer::Address(from))
             }
             Self::Unix { listener, .. } => {

@@ -42,9 +42,14 @@ impl Authority {
 
     /// Signs another certificate of a proxy: with this name, and made at a time that is so far from now.
     fn sign(&self, name: &str, time: &str) {
+        self.sign_for(name, &format!("DNS:{name}"), time);
+    }
+
+    /// Signs one for another name than that of its file.
+    fn sign_for(&self, file: &str, name: &str, time: &str) {
         for line in commands(&page(), "openssl").iter().filter(|line| line.contains("proxy.csr")) {
-            let line = line.replace("proxy1.example", name).replace("proxy.", &format!("{name}."));
-            self.run(&line, time);
+            let line = line.replace("DNS:proxy1.example", name);
+            self.run(&line.replace("proxy.", &format!("{file}.")), time);
         }
     }
 
@@ -245,6 +250,37 @@ fn each_certificate_of_the_ca_asks_unless_names_are_given() {
     remote.authority.sign("any.example", "0");
     let _bridge = remote.bridge("");
     assert_eq!(remote.ask("any.example", "/healthz", &[]).0, 200);
+}
+
+#[test]
+fn a_host_asks_by_ipv6_and_is_known_by_its_address() {
+    let remote = Remote::new(LOGIN);
+    remote.authority.sign_for("address", "IP:2001:0db8:7::9", "0");
+    remote.authority.sign_for("neighbour", "IP:2001:db8:7::10", "0");
+    let own = format!("[::1]:{}", PORT + 1);
+    let options = remote.authority.options();
+    let listen = format!("--listen [::]:{PORT} --listen {own}");
+    let bridge = Bridge::start(
+        &remote.bench,
+        &remote.document,
+        &format!("{listen} {options} --trusted-name 2001:db8:7::9"),
+    );
+    let hosts = &remote.bench.hosts;
+    let from = [format!("[{}]:", hosts.client_port.v6), format!("{}:", hosts.client_port.v4)];
+    let to = [format!("::[{}]:", hosts.router_port.v6), format!("::{}:", hosts.router_port.v4)];
+    for (from, to) in from.iter().zip(&to) {
+        let more = ["--connect-to", to, "-H", "X-Real-IP: 2001:db8::7", "-H", "X-Original-URI: /"];
+        assert_eq!(remote.ask("address", "/v1/auth", &more).0, 204);
+        let output = remote.curl(Some("neighbour"), "/healthz", &more);
+        assert!(!output.status.success());
+        let event = until(&bridge, "handshake_failed");
+        assert_eq!(event["result"], "name", "{event}");
+        assert!(event["from"].as_str().unwrap().starts_with(from), "{event}");
+    }
+    // The address of this host alone is asked without TLS.
+    hosts.router.ip("link set lo up").unwrap();
+    let ask = || exchange(&mut TcpStream::connect(&own)?, request("GET /healthz", &[]));
+    assert_eq!(hosts.router.namespace.inside(ask).unwrap().unwrap().status, 200);
 }
 
 #[test]
