@@ -209,3 +209,30 @@ impl Service {
 pub(super) fn random() -> u32 {
     RandomState::new().hash_one(0) as u32
 }
+
+/// Where no agent answers.
+#[cfg(test)]
+pub(super) const NOBODY: &str = "/nonexistent";
+
+#[cfg(test)]
+impl Service {
+    /// One that user 7 may ask, by the limits of a document.
+    pub(super) fn of(policy: &str, kernel: Kernel) -> Arc<Self> {
+        use super::table::Table;
+        use crate::policy::document;
+
+        let policy = document::parse("p", policy.as_bytes(), &mut |_| Ok(Vec::new())).unwrap();
+        Arc::new(Self {
+            in_force: Arc::new(InForce::new(policy, Table::in_memory(1_024)).unwrap()),
+            users: Users::named(&[], 7).unwrap(),
+            tallies: Tallies::default(),
+            pusher: Arc::new(Pusher::new().0),
+            kernel,
+            agent: Client::new(NOBODY.as_ref()),
+            link: Arc::new(Link::new(tokio::sync::mpsc::channel(1).0)),
+            connections: Default::default(),
+            held: Arc::default(),
+            scrape: Mutex::default(),
+        })
+    }
+}

@@ -209,7 +209,63 @@ pub(in crate::bridge) async fn until<C: Future>(
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, DuplexStream, duplex},
+        task::yield_now,
+    };
+
     use super::*;
+    use crate::bridge::{
+        http::{NOBODY, converse},
+        kernel::Kernel,
+    };
+
+    /// Connects, and is answered or turned away.
+    async fn connected(
+        service: &Arc<Service>,
+        peer: Peer,
+        end: &watch::Receiver<bool>,
+    ) -> DuplexStream {
+        let (near, far) = duplex(1 << 10);
+        admit(Box::new(near), peer, service, end.clone(), converse).await;
+        far
+    }
+
+    /// The status of the answer to a request.
+    async fn ask(stream: &mut DuplexStream) -> String {
+        // Who was turned away has its answer already.
+        let _: std::io::Result<()> =
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: bridge\r\n\r\n").await;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        String::from_utf8(status.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn one_proxy_elsewhere_too_many_is_turned_away_and_others_are_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let service = Service::of("version: 1\n", Kernel::new(NOBODY.as_ref()));
+            let (_ending, end) = watch::channel(false);
+            let mut all = Vec::new();
+            for _ in 0..CONNECTIONS {
+                all.push(connected(&service, Peer::Certificate, &end).await);
+            }
+            let mut more = connected(&service, Peer::Certificate, &end).await;
+            assert_eq!(ask(&mut more).await, "HTTP/1.1 503");
+            assert_eq!(ask(&mut all[0]).await, "HTTP/1.1 200");
+            // These have places of their own.
+            for peer in [Peer::User(7), Peer::Address(([127, 0, 0, 1], 7).into()), Peer::User(8)] {
+                assert_eq!(ask(&mut connected(&service, peer, &end).await).await, "HTTP/1.1 200");
+            }
+            all.pop();
+            while service.connections[3].load(Relaxed) >= CONNECTIONS {
+                yield_now().await;
+            }
+            let mut next = connected(&service, Peer::Certificate, &end).await;
+            assert_eq!(ask(&mut next).await, "HTTP/1.1 200");
+        });
+    }
 
     #[test]
     fn a_handshake_too_many_takes_the_place_of_the_oldest() {

@@ -5,17 +5,11 @@ use std::{
     thread,
 };
 
-use tokio::sync::mpsc;
-
 use super::{
-    super::{
-        client::Client, in_force::InForce, kernel::Kernel, link::Link, push::Pusher, table::Table,
-        users::Users,
-    },
+    super::{http::NOBODY, kernel::Kernel},
     value::{Reader, Value, write_counted, write_integer, write_number, write_text},
     *,
 };
-use crate::policy::document;
 
 /// A frame of HAProxy, with its length.
 fn frame(kind: u8, id: u64, payload: &[u8]) -> Vec<u8> {
@@ -60,32 +54,14 @@ fn notify(id: u64, source: [u8; 4], target: &str, header: [&str; 2]) -> Vec<u8> 
 }
 
 fn service() -> Arc<Service> {
-    service_of(LIMITS, Kernel::new(NOBODY.as_ref()))
+    Service::of(LIMITS, Kernel::new(NOBODY.as_ref()))
 }
-
-const NOBODY: &str = "/nonexistent";
 
 const LIMITS: &str = "version: 1
 attributes: { user: { header: x-user }, route: { path: { /login: login } } }
 limits:
   - { name: login, on: requests, key: user, rate: 1/h, algorithm: leaky_bucket, depth: 1, match: { route: login } }
 ";
-
-fn service_of(policy: &str, kernel: Kernel) -> Arc<Service> {
-    let policy = document::parse("p", policy.as_bytes(), &mut |_| Ok(Vec::new())).unwrap();
-    Arc::new(Service {
-        in_force: Arc::new(InForce::new(policy, Table::in_memory(1_024)).unwrap()),
-        users: Users::named(&[], 7).unwrap(),
-        tallies: Default::default(),
-        pusher: Arc::new(Pusher::new().0),
-        kernel,
-        agent: Client::new(NOBODY.as_ref()),
-        link: Arc::new(Link::new(mpsc::channel(1).0)),
-        connections: Default::default(),
-        held: Arc::default(),
-        scrape: Default::default(),
-    })
-}
 
 type Told = (u8, u64, Vec<(String, String)>);
 
@@ -273,7 +249,7 @@ limits:
         let _: io::Result<()> =
             stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     });
-    let service = service_of(limits, Kernel::patient(&path));
+    let service = Service::of(limits, Kernel::patient(&path));
     let received = [
         hello("2.0", 16_380, false),
         notify(5, [192, 0, 2, 1], "/", ["x-user", "ann"]),
