@@ -228,6 +228,25 @@ fn a_ban_stays_as_long_as_any_decision_has_its_addresses() {
 }
 
 #[test]
+fn a_ban_waits_until_the_trial_of_a_policy_is_over() {
+    let bench = Bench::new();
+    let document = Document::new("limits: []");
+    let setup = Setup::new(&bench, &document);
+    let agent = setup.agent();
+    next_of(&agent, "decisions");
+    let trial = Document::new("limits: [{name: other, key: source, rate: 7/s}]");
+    bench.done(&trial.in_place("policy apply FILE --confirm 10m"));
+    setup.decide("Ip", "192.0.2.5", &["--duration", "1h"]);
+    let failed = next_of(&agent, "failed");
+    assert!(failed["message"].as_str().unwrap().contains("policy confirm"), "{failed}");
+    setup.wait_for(&[]);
+    bench.done("policy confirm");
+    setup.wait_for(&["192.0.2.5/32"]);
+    setup.wait_for_metric("limiter_agent_failing 0");
+    agent.end_past_others();
+}
+
+#[test]
 fn allow_and_this_host_come_before_crowdsec() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
