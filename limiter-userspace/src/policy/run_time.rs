@@ -558,14 +558,15 @@ impl<'a> Layered<'a> {
                 stated.extend(around.map(|it| Stated::of_document(list, listed, *it)));
             }
         }
-        stated.extend(self.run_time().filter(|it| it.prefix.contains(&prefix)));
+        let around = self.run_time().filter(|it| it.prefix.contains(&prefix));
+        stated.extend(around.map(Stated::of_run_time));
         stated
     }
 
     /// The run-time entries, without those that are narrower than a source of this policy.
-    pub fn run_time(self) -> impl Iterator<Item = Stated<'a>> {
+    pub fn run_time(self) -> impl Iterator<Item = &'a Entry> {
         let fits = move |entry: &&Entry| self.policy.key_prefix.check_source(entry.prefix).is_ok();
-        self.run_time.entries.iter().filter(fits).map(Stated::of_run_time)
+        self.run_time.entries.iter().filter(fits)
     }
 }
 

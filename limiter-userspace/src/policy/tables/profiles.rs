@@ -1,6 +1,9 @@
 //! Compiles what applies to which sources: profiles, and the prefixes that have them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use ipnet::IpNet;
 use limiter_common::{
@@ -14,8 +17,8 @@ use super::{
     super::{
         error::{PROFILES, PolicyError},
         lists::List,
-        model::{KeyPart, OverrideWhom, Policy, Whom},
-        run_time::{Layered, Listing, Stated, listing},
+        model::{KeyPart, Listed, OverrideWhom, Policy, Whom},
+        run_time::{Entry, Layered, Listing, Stated, listing},
         units::quoted,
     },
     assignment::Assignment,
@@ -37,8 +40,10 @@ pub(super) struct Profiles {
 enum Item<'a> {
     /// The number of its tenant.
     Tenant(u32),
-    /// A list entry for it.
-    Stated(Stated<'a>),
+    /// An entry of a list of the document.
+    Listed(List, &'a Listed),
+    /// A run-time entry.
+    RunTime(&'a Entry),
     /// The rows whose match names it as a source, and those that except it, as bits.
     Rows([u64; 2]),
     /// A row with an override for it, and the number of the meter.
@@ -63,10 +68,13 @@ impl<'a> Said<'a> {
     /// What these items say together.
     fn of(items: &[(IpNet, Item<'a>)]) -> Self {
         let mut said = Self::default();
-        for (_, item) in items {
+        for (prefix, item) in items {
             match *item {
                 Item::Tenant(number) => said.tenant = number,
-                Item::Stated(stated) => said.stated.push(stated),
+                Item::Listed(list, listed) => {
+                    said.stated.push(Stated::of_document(list, listed, *prefix));
+                }
+                Item::RunTime(entry) => said.stated.push(Stated::of_run_time(entry)),
                 Item::Rows([named, excepted]) => {
                     said.named |= named;
                     said.excepted |= excepted;
@@ -131,7 +139,11 @@ impl Profiles {
             let is_source = prefix.prefix_len() == layered.policy.key_prefix.length_for(&prefix);
             let is_alone = is_source && of_prefix.len() == 1 && around.is_empty();
             let alone = match first {
-                Item::Stated(stated) if is_alone => Some(stated.says()),
+                _ if !is_alone => None,
+                Item::Listed(list, listed) => {
+                    Some(Stated::of_document(*list, listed, prefix).says())
+                }
+                Item::RunTime(entry) => Some(Stated::of_run_time(entry).says()),
                 _ => None,
             };
             let number = match alike {
@@ -148,7 +160,30 @@ impl Profiles {
             let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
             prefixes.push((bits, prefix.addr().into(), number));
         }
-        Ok(Self { profiles: interner.profiles, prefixes, stale: interner.stale })
+        let Interner { profiles, stale, .. } = interner;
+        let mut all = Self { profiles, prefixes, stale };
+        all.number_by_use();
+        Ok(all)
+    }
+
+    /// Gives the profiles that most prefixes have the lowest numbers. A long list so keeps its number when a single entry comes
+    /// or goes, and its prefixes are not written again.
+    fn number_by_use(&mut self) {
+        const FIXED: usize = Profile::SHARED as usize + 1;
+        let mut uses = vec![0_usize; self.profiles.len()];
+        for (.., number) in &self.prefixes {
+            uses[*number as usize] += 1;
+        }
+        let mut order: Vec<usize> = (0..self.profiles.len()).collect();
+        order[FIXED..].sort_by_key(|number| Reverse(uses[*number]));
+        self.profiles = order.iter().map(|number| self.profiles[*number]).collect();
+        let mut numbers = vec![0; order.len()];
+        for (number, before) in (0..).zip(order) {
+            numbers[before] = number;
+        }
+        for (.., number) in &mut self.prefixes {
+            *number = numbers[*number as usize];
+        }
     }
 
     /// Computes the [untracked allowance](limiter_common::table::untracked) of each profile: the smallest of
@@ -246,11 +281,11 @@ fn said<'a>(
     for list in List::ALL {
         for entry in policy.list(list) {
             for prefix in policy.prefixes_of(std::slice::from_ref(&entry.whom))? {
-                said.push((prefix, Item::Stated(Stated::of_document(list, entry, prefix))));
+                said.push((prefix, Item::Listed(list, entry)));
             }
         }
     }
-    said.extend(layered.run_time().map(|stated| (stated.prefix, Item::Stated(stated))));
+    said.extend(layered.run_time().map(|entry| (entry.prefix, Item::RunTime(entry))));
     // Many limits may name the same large set, whose prefixes are processed once.
     let mut asked: BTreeMap<&Whom, [u64; 2]> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
