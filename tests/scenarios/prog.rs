@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod algorithms;
+mod amended;
 mod bridge;
 mod buckets;
 mod carry;

@@ -22,11 +22,13 @@ use super::sys::{self, StopsDeferred};
 use crate::{
     error::{Error, Result},
     output::file,
-    policy::RunTime,
+    policy::{RunTime, run_time::Readable},
 };
 
 /// The version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest that is read: it has prefixes as texts.
+const OLDEST: u32 = 1;
 
 /// How often a lock that another process has is tried.
 const PERIOD: Duration = Duration::from_millis(5);
@@ -48,12 +50,20 @@ struct Kept<E> {
 /// # Errors
 /// [`Error::State`], or what the system says.
 pub fn read(path: &Path, now: u64) -> Result<RunTime> {
+    let text = read_text(path)?;
+    let mut lists: RunTime = parse(path, text.as_deref())?.unwrap_or_default();
+    lists.drop_over(now);
+    Ok(lists)
+}
+
+/// What is in a file; `None` if there is none.
+fn read_text(path: &Path) -> Result<Option<Vec<u8>>> {
     let failed = |error| Error::system(format!("read {}", path.display()), error);
     // Who may write to the folder is not to have another file read, or wait for a pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = match opened {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(RunTime::default()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed)?,
     };
     if !file.metadata().map_err(failed)?.is_file() {
@@ -61,6 +71,15 @@ pub fn read(path: &Path, now: u64) -> Result<RunTime> {
     }
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text).map_err(failed)?;
+    Ok(Some(text))
+}
+
+/// The entries of a file with this text; `None` without one.
+///
+/// # Errors
+/// [`Error::State`].
+fn parse<'de, E: Deserialize<'de>>(path: &Path, text: Option<&'de [u8]>) -> Result<Option<E>> {
+    let Some(text) = text else { return Ok(None) };
     // Its text may repeat any part of the file.
     let broken = |cause: String| Error::State { path: path.to_path_buf(), cause };
     let at = |error: serde_json::Error| {
@@ -70,16 +89,14 @@ pub fn read(path: &Path, now: u64) -> Result<RunTime> {
     struct Header {
         version: u32,
     }
-    let Header { version } = serde_json::from_slice(&text).map_err(at)?;
-    if version != VERSION {
+    let Header { version } = serde_json::from_slice(text).map_err(at)?;
+    if !(OLDEST..=VERSION).contains(&version) {
         return Err(broken(format!(
             "it is of version {version}, and this limiter reads {VERSION}"
         )));
     }
-    let Kept { entries, .. } = serde_json::from_slice::<Kept<RunTime>>(&text).map_err(at)?;
-    let mut lists = entries;
-    lists.drop_over(now);
-    Ok(lists)
+    let Kept { entries, .. } = serde_json::from_slice::<Kept<E>>(text).map_err(at)?;
+    Ok(Some(entries))
 }
 
 /// The right to write a file, until it is dropped.
@@ -128,10 +145,13 @@ impl<'a> Writing<'a> {
     /// # Errors
     /// What the system says. A file that cannot be read for another reason than what is in it stays.
     pub(super) fn put(&self, lists: &RunTime) -> Result<()> {
-        match self.read(0)? {
-            Some(kept) if kept == *lists => Ok(()),
-            _ => write(self.path, lists),
+        let (there, text) = (read_text(self.path)?, text_of(self.path, lists)?);
+        if there.as_deref() == text.as_deref() {
+            return Ok(());
         }
+        // To read the entries would take as long as all else.
+        self.unless_broken(parse::<Readable>(self.path, there.as_deref()))?;
+        write_text(self.path, text.as_deref())
     }
 
     /// Adds lists to those in the file that are not over at `now`, in the place of what it has of the same
@@ -140,17 +160,16 @@ impl<'a> Writing<'a> {
     /// # Errors
     /// As [`put`](Self::put).
     pub(super) fn add(&self, lists: &RunTime, now: u64) -> Result<()> {
-        let mut all = self.read(now)?.unwrap_or_default();
+        let mut all = self.unless_broken(read(self.path, now).map(Some))?.unwrap_or_default();
         all.extend(lists);
         write(self.path, &all)
     }
 
     /// What is in the file; nothing if it was broken, and is put aside.
-    fn read(&self, now: u64) -> Result<Option<RunTime>> {
-        match read(self.path, now) {
-            Ok(kept) => Ok(Some(kept)),
+    fn unless_broken<T>(&self, read: Result<Option<T>>) -> Result<Option<T>> {
+        match read {
             Err(Error::State { .. }) => put_aside(self.path).map(|_aside| None),
-            Err(error) => Err(error),
+            read => read,
         }
     }
 }
@@ -161,20 +180,32 @@ impl<'a> Writing<'a> {
 /// # Errors
 /// What the system says.
 pub fn write(path: &Path, lists: &RunTime) -> Result<()> {
+    write_text(path, text_of(path, lists)?.as_deref())
+}
+
+/// The text of a file with these lists; `None` if there is none.
+fn text_of(path: &Path, lists: &RunTime) -> Result<Option<Vec<u8>>> {
     if lists.is_empty() {
+        return Ok(None);
+    }
+    let kept = Kept { version: VERSION, entries: lists };
+    let mut text = serde_json::to_vec(&kept).map_err(|error| {
+        Error::system(format!("write {}", path.display()), io::Error::other(error))
+    })?;
+    text.push(b'\n');
+    Ok(Some(text))
+}
+
+fn write_text(path: &Path, text: Option<&[u8]>) -> Result<()> {
+    let Some(text) = text else {
         return match fs::remove_file(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed
                 .and_then(|()| File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all())
                 .map_err(|error| Error::system(format!("remove {}", path.display()), error)),
         };
-    }
-    let mut text = Vec::new();
-    serde_json::to_writer(&mut text, &Kept { version: VERSION, entries: lists }).map_err(
-        |error| Error::system(format!("write {}", path.display()), io::Error::other(error)),
-    )?;
-    text.push(b'\n');
-    file::replace_in_place(path, &text)
+    };
+    file::replace_in_place(path, text)
 }
 
 /// Puts a file aside that cannot be read, so that the next one does not take its place.

@@ -14,7 +14,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use aya::util::nr_cpus;
+use aya::{
+    maps::{ArrayOfMaps, MapData},
+    util::nr_cpus,
+};
 use limiter_common::{
     abi::{
         counters::LimitTally,
@@ -27,7 +30,13 @@ use limiter_common::{
 
 pub(super) use self::document::document_of;
 pub use self::document::{Origin, StoredPolicy};
-use super::{maps::Maps, object::object, sizes::Sizes, sys, trie};
+use super::{
+    maps::Maps,
+    object::object,
+    sizes::Sizes,
+    sys,
+    trie::{self, Changes, Prefix, Tries},
+};
 use crate::{
     error::{Error, Result},
     policy::{
@@ -180,13 +189,14 @@ impl Maps {
         let next = epoch.wrapping_add(1);
         let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
         self.check_capacity(&tables)?;
-        let stored = StoredPolicy::new(layers, held, origin.or(origin_before));
-        let document = stored.write()?;
+        let stored = StoredPolicy::new(layers, held, origin.or(origin_before), &tables);
         let room = self.capacity(map::DOCUMENT)? as usize / 2 * CHUNK;
+        let (stored, document) = stored.write_within(room)?;
         document::check_room(document.len(), room, stored.run_time.entries().len())?;
         self.make_for(&tables)?;
+        let left = document::tries_of(&self.document(next & 1)?);
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-        self.write_tables(&tables, next)?;
+        self.write_tables(&tables, left.as_ref(), next)?;
         self.write_document(&document, next & 1)?;
         for tally in stored.held.new_tallies(&before) {
             self.forget_tally(tally)?;
@@ -307,7 +317,14 @@ impl Maps {
         Ok(())
     }
 
-    pub(super) fn write_tables(&mut self, tables: &Tables, epoch: u32) -> Result<()> {
+    /// Writes the tables of an epoch. From then on its half has no document until that is [written](Self::write_document).
+    /// `left` is what the tries of the half have, if that is known: then they are amended where this is less work.
+    pub(super) fn write_tables(
+        &mut self,
+        tables: &Tables,
+        left: Option<&Tries>,
+        epoch: u32,
+    ) -> Result<()> {
         let at = |number: u32| half(epoch, number);
         let rows: Vec<u32> = tables.rows.iter().map(|row| at(Row::row(row.bit))).collect();
         self.write(map::LIMITS, &rows, &tables.rows)?;
@@ -322,11 +339,34 @@ impl Maps {
         let slots: Vec<u32> = (0..).map(at).take(tables.control.len()).collect();
         self.write(map::CONTROL, &slots, &tables.control)?;
 
-        let prefixes = trie::make("prefixes", &tables.prefixes, |number| *number)?;
-        self.exchange(map::PREFIXES, epoch, prefixes)?;
+        let before = left.and_then(|left| left.prefixes.prefixes());
+        self.write_trie(map::PREFIXES, epoch, before, &tables.prefixes, |number| *number)?;
+        let before = left.and_then(|left| left.destinations.prefixes());
         let halves = |set: &u64| [*set as u32, (*set >> 32) as u32];
-        let destinations = trie::make("destinations", &tables.destinations, halves)?;
-        self.exchange(map::DESTINATIONS, epoch, destinations)
+        self.write_trie(map::DESTINATIONS, epoch, before, &tables.destinations, halves)
+    }
+
+    /// Writes the trie of an epoch.
+    fn write_trie<T: Copy + PartialEq, V: aya::Pod>(
+        &mut self,
+        name: &'static str,
+        epoch: u32,
+        before: Option<Vec<Prefix<T>>>,
+        after: &[Prefix<T>],
+        value: impl Fn(&T) -> V,
+    ) -> Result<()> {
+        if let Some(changes) = before.and_then(|before| Changes::between(&before, after))
+            // Opening it takes `CAP_SYS_ADMIN`, which an agent has given up.
+            && let Ok(trie) = self.tries(name).get(&(epoch & 1), 0)
+        {
+            self.forget_document(epoch & 1)?;
+            if trie::amend(&trie, &changes, &value).is_ok() {
+                return Ok(());
+            }
+        }
+        let trie = trie::make(&name.to_lowercase(), after, value)?;
+        self.forget_document(epoch & 1)?;
+        self.exchange(name, epoch, trie)
     }
 
     fn write<V: aya::Pod>(&self, name: &'static str, places: &[u32], values: &[V]) -> Result<()> {
@@ -335,19 +375,17 @@ impl Maps {
     }
 
     /// Puts a trie in the place of an epoch, or none.
-    fn exchange(
-        &mut self,
-        name: &'static str,
-        epoch: u32,
-        trie: Option<aya::maps::MapData>,
-    ) -> Result<()> {
+    fn exchange(&mut self, name: &'static str, epoch: u32, trie: Option<MapData>) -> Result<()> {
         let action = format!("write the map {name}");
         let Some(trie) = trie else {
             return sys::remove(self.raw(name)?.fd().as_fd(), &(epoch & 1))
                 .map_err(|error| Error::system(action, error));
         };
-        let tries = if name == map::PREFIXES { &mut self.prefixes } else { &mut self.destinations };
-        tries.set(epoch & 1, &trie, 0).map_err(|error| object(action, &error))
+        self.tries(name).set(epoch & 1, &trie, 0).map_err(|error| object(action, &error))
+    }
+
+    fn tries(&mut self, name: &'static str) -> &mut ArrayOfMaps<MapData, MapData> {
+        if name == map::PREFIXES { &mut self.prefixes } else { &mut self.destinations }
     }
 
     /// The document of a half; empty if there is none.
@@ -355,18 +393,30 @@ impl Maps {
         document_of(&self.document, half)
     }
 
-    /// Stores a document for a half.
+    /// Has a half without a document, as its tries are about to be changed. A later command that found the document of other
+    /// tries would amend them by the wrong changes.
+    fn forget_document(&self, half: u32) -> Result<()> {
+        sys::remove(self.raw(map::DOCUMENT)?.fd().as_fd(), &[half, 0_u32])
+            .map_err(|error| Error::system("remove the policy document of before", error))
+    }
+
+    /// Stores a document for a half. Until it is whole, there is none: the first chunk is written last.
+    ///
+    /// The others of a half have no gap at any time. Behind a gap, what is left of a longer document would not be found until
+    /// another document reaches it.
     pub(super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
         let failed = |error| object("write the policy document", &error);
-        let mut number = 0;
-        for part in document.chunks(CHUNK) {
+        self.forget_document(half)?;
+        let chunks = || (0_u32..).zip(document.chunks(CHUNK));
+        let end = document.len().div_ceil(CHUNK) as u32;
+        let left = (end..).take_while(|number| self.document.get(&[half, *number], 0).is_ok());
+        for number in (end..end + left.count() as u32).rev() {
+            self.document.remove(&[half, number]).map_err(failed)?;
+        }
+        for (number, part) in chunks().skip(1).chain(chunks().take(1)) {
             let mut chunk = [0; CHUNK];
             chunk[..part.len()].copy_from_slice(part);
             self.document.insert([half, number], chunk, 0).map_err(failed)?;
-            number += 1;
-        }
-        while let Ok(()) = self.document.remove(&[half, number]) {
-            number += 1;
         }
         Ok(())
     }

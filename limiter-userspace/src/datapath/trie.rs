@@ -1,46 +1,176 @@
-//! Tries of prefixes, made whole.
+//! Tries of prefixes: made whole, or amended by what differs.
 
-use std::os::fd::AsFd as _;
+use std::{cmp::Ordering, io, iter::repeat_n, os::fd::AsFd as _};
 
 use aya::{
     Pod,
     maps::{MapData, lpm_trie::Key},
 };
 use aya_obj::generated::bpf_map_type;
+use ipnet::IpNet;
 use limiter_common::base::address::Address;
+use serde::{Deserialize, Serialize};
 
 use super::{object::object, program::lacking, sys};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    policy::{
+        Tables,
+        packed::{pack, unpack},
+    },
+};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 /// What the kernel says of an operation that a map does not have; libc does not know it.
 const ENOTSUPP: i32 = 524;
 
-/// A new trie with these prefixes: bits that count, the prefix, and what `value` makes of the rest;
-/// `None` if there are none.
+/// Room of each trie. The kernel takes memory for the prefixes that are there, so it costs nothing to be amended by more.
+const ROOM: u32 = u32::MAX;
+
+/// A prefix of a trie: the bits that count, the prefix, and what it is mapped to.
+pub(super) type Prefix<T> = (u32, Address, T);
+
+/// What makes one trie of another.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Changes<T> {
+    gone: Vec<Prefix<T>>,
+    /// Prefixes that are new, or mapped to something else.
+    put: Vec<Prefix<T>>,
+}
+
+impl<T: Copy + PartialEq> Changes<T> {
+    /// The changes from `before` to `after`. `None` if to make the trie whole is no more work, or if the prefixes are not in
+    /// the order in which policies are compiled.
+    pub(super) fn between(before: &[Prefix<T>], after: &[Prefix<T>]) -> Option<Self> {
+        if !(before.is_sorted_by_key(place) && after.is_sorted_by_key(place)) {
+            return None;
+        }
+        let (mut gone, mut put) = (Vec::new(), Vec::new());
+        let (mut olds, mut news) = (before.iter().peekable(), after.iter().peekable());
+        loop {
+            let order = match (olds.peek(), news.peek()) {
+                (Some(old), Some(new)) => place(old).cmp(&place(new)),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Some(Self { gone, put }),
+            };
+            let old = olds.next_if(|_| order.is_le());
+            let new = news.next_if(|_| order.is_ge());
+            match (old, new) {
+                (Some(old), None) => gone.push(*old),
+                (Some(old), Some(new)) if old == new => {}
+                (_, new) => put.extend(new.copied()),
+            }
+            if gone.len() + put.len() >= after.len() {
+                return None;
+            }
+        }
+    }
+}
+
+/// By which compiled prefixes are in order: a prefix follows those that contain it.
+fn place<T>((bits, address, _): &Prefix<T>) -> (u32, [u32; 4], u32) {
+    (address.family, address.words.map(u32::from_be), *bits)
+}
+
+/// The prefixes of a trie, as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stored<T> {
+    packed: String,
+    /// What the prefixes are mapped to: how many in turn, and to what.
+    values: Vec<(usize, T)>,
+}
+
+impl<T: Copy + PartialEq> Stored<T> {
+    /// Of these prefixes; `None` if one of them has no address.
+    pub(super) fn new(prefixes: &[Prefix<T>]) -> Option<Self> {
+        let mut plain = Vec::with_capacity(prefixes.len());
+        for (bits, address, _) in prefixes {
+            let length = u8::try_from(bits.checked_sub(Address::FAMILY_BITS)?).ok()?;
+            plain.push(IpNet::new((*address).try_into().ok()?, length).ok()?);
+        }
+        let runs = prefixes.chunk_by(|(.., one), (.., other)| one == other);
+        let values = runs.filter_map(|run| Some((run.len(), run.first()?.2))).collect();
+        Some(Self { packed: pack(plain.into_iter()), values })
+    }
+
+    /// The prefixes; `None` if this is broken.
+    pub(super) fn prefixes(&self) -> Option<Vec<Prefix<T>>> {
+        let plain = unpack(&self.packed).ok()?;
+        let all = self.values.iter().map(|(number, _)| *number);
+        if all.fold(0, usize::saturating_add) != plain.len() {
+            return None;
+        }
+        let values = self.values.iter().flat_map(|(number, value)| repeat_n(*value, *number));
+        let prefix = |(prefix, value): (IpNet, T)| {
+            let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
+            (bits, prefix.addr().into(), value)
+        };
+        Some(plain.into_iter().zip(values).map(prefix).collect())
+    }
+}
+
+/// The tries of a policy, as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tries {
+    pub(super) prefixes: Stored<u32>,
+    pub(super) destinations: Stored<u64>,
+}
+
+impl Tries {
+    /// Those of these tables.
+    pub(super) fn of(tables: &Tables) -> Option<Self> {
+        let prefixes = Stored::new(&tables.prefixes)?;
+        Some(Self { prefixes, destinations: Stored::new(&tables.destinations)? })
+    }
+}
+
+/// Has a trie that no packet reads go through these changes. On an error, it has some of them.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn amend<T, V: Pod>(
+    trie: &MapData,
+    changes: &Changes<T>,
+    value: impl Fn(&T) -> V,
+) -> io::Result<()> {
+    let trie = trie.fd().as_fd();
+    for (bits, address, _) in &changes.gone {
+        sys::remove(trie, &Key::new(*bits, *address))?;
+    }
+    let (keys, values) = entries(&changes.put, value);
+    sys::update(trie, &keys, &values)
+}
+
+/// Keys and values of the kernel for prefixes.
+fn entries<T, V>(prefixes: &[Prefix<T>], value: impl Fn(&T) -> V) -> (Vec<Key<Address>>, Vec<V>) {
+    prefixes.iter().map(|(bits, address, of)| (Key::new(*bits, *address), value(of))).unzip()
+}
+
+/// A new trie with these prefixes, and what `value` makes of what they are mapped to; `None` if there are none.
 ///
 /// # Errors
 /// What the system says.
 pub(super) fn make<T, V: Pod>(
     name: &str,
-    prefixes: &[(u32, Address, T)],
+    prefixes: &[Prefix<T>],
     value: impl Fn(&T) -> V,
 ) -> Result<Option<MapData>> {
     if prefixes.is_empty() {
         return Ok(None);
     }
-    let entries = prefixes.len() as u32;
     let definition = aya_obj::Map::new_from_params(
         bpf_map_type::BPF_MAP_TYPE_LPM_TRIE as u32,
         size_of::<Key<Address>>() as u32,
         size_of::<V>() as u32,
-        entries,
+        ROOM,
         BPF_F_NO_PREALLOC,
     );
     let trie = MapData::create(definition, name, None)
-        .map_err(|error| object(format!("make a table of {entries} {name}"), &error))?;
-    let (keys, values): (Vec<_>, Vec<_>) =
-        prefixes.iter().map(|(bits, address, of)| (Key::new(*bits, *address), value(of))).unzip();
+        .map_err(|error| object(format!("make a table of {} {name}", prefixes.len()), &error))?;
+    let (keys, values) = entries(prefixes, value);
     sys::update(trie.fd().as_fd(), &keys, &values).map_err(|error| {
         if error.raw_os_error() == Some(ENOTSUPP) {
             lacking("batch updates of LPM tries (since 5.13)")
@@ -50,3 +180,6 @@ pub(super) fn make<T, V: Pod>(
     })?;
     Ok(Some(trie))
 }
+
+#[cfg(test)]
+mod tests;

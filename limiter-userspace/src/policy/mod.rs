@@ -24,6 +24,7 @@ pub mod list_text;
 pub mod lists;
 pub mod model;
 pub mod nearest;
+pub(crate) mod packed;
 pub mod reading;
 pub mod run_time;
 mod scope;

@@ -7,6 +7,7 @@ use std::{cmp::Reverse, collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
+pub(crate) use self::stored::Readable;
 pub use self::{allowed::Allowed, many::Added};
 use super::{
     error::PolicyError,
@@ -287,7 +288,7 @@ impl Listing {
 }
 
 impl RunTime {
-    /// More prefixes than the lists of an instance have room for: each takes some 20 bytes of its 32 MiB.
+    /// More prefixes than the lists of an instance have room for: each takes 10 to 36 bytes of its 32 MiB.
     pub const MOST_PREFIXES: usize = 2_000_000;
 
     /// All entries and exceptions, in the order in which they were set.

@@ -172,18 +172,17 @@ pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<
 
 /// Writes the tables and the document of an epoch as the old instance has them. Returns the tables.
 fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> Result<Tables> {
-    let mut document =
+    let document =
         crate::datapath::policy::document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?;
     let mut stored = StoredPolicy::read(&document)?;
     if let Some(Seed(seed)) = seed {
         stored.held.set_table_seed(seed);
-        document = stored.write()?;
     }
     let tables = recompile(stored.layered(), &stored.held, &maps.context(epoch)?)?;
     maps.check_capacity(&tables)?;
     maps.make_for(&tables)?;
-    maps.write_tables(&tables, epoch)?;
-    maps.write_document(&document, epoch & 1)?;
+    maps.write_tables(&tables, None, epoch)?;
+    maps.write_document(&stored.without_tries().write()?, epoch & 1)?;
     Ok(tables)
 }
 

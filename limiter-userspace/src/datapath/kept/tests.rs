@@ -74,7 +74,7 @@ fn the_form_is_fixed() {
     assert_eq!(
         fs::read_to_string(folder.file()).unwrap(),
         concat!(
-            r#"{"version":1,"entries":[{"list":"deny","prefix":"203.0.113.9/32","until":1800000060,"#,
+            r#"{"version":2,"entries":[{"list":"deny","prefix":"203.0.113.9/32","until":1800000060,"#,
             r#""reason":"fail2ban \"sshd\"","by":"root","since":1800000000},"#,
             r#"{"list":"deny","prefix":"198.51.100.0/24","exception":true,"until":null,"#,
             r#""reason":null,"by":null,"since":null},"#,
@@ -90,7 +90,7 @@ fn what_is_no_such_file_is_told_without_a_word_of_it_and_put_aside() {
     let folder = Folder::new("broken");
     let path = folder.file();
     for text in
-        ["", "secret", "{\"version\":2,\"entries\":7}", "{\"version\":1,\"entries\":[7]}", "[]"]
+        ["", "secret", "{\"version\":3,\"entries\":7}", "{\"version\":1,\"entries\":[7]}", "[]"]
     {
         fs::write(&path, text).unwrap();
         let error = read(&path, NOW).unwrap_err();

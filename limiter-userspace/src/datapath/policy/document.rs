@@ -14,14 +14,15 @@ use super::super::{
     bpffs::Pins,
     object::{object, typed},
     sys,
+    trie::Tries,
 };
 use crate::{
     error::Result,
-    policy::{Assignment, Layered, Layers, Policy, PolicyError, RunTime, units::printable},
+    policy::{Assignment, Layered, Layers, Policy, PolicyError, RunTime, Tables, units::printable},
 };
 
 /// The version of what is stored.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 /// The first with run-time lists; before, what commands listed was stored in the lists of the policy.
 const RUN_TIME: u32 = 8;
 /// The oldest that is read: it has no origin.
@@ -44,6 +45,9 @@ pub struct StoredPolicy {
     pub held: Assignment,
     /// The document that it came from, if one is followed; what commands changed since is not in that.
     pub origin: Option<Origin>,
+    /// What the tries have that were written with it, if it says so.
+    #[serde(default)]
+    tries: Option<Tries>,
 }
 
 /// What a document that is followed says, as a hash of its policy.
@@ -89,9 +93,20 @@ pub(in super::super) fn document_of(
 
 impl StoredPolicy {
     /// The document of a policy with the run-time lists, and what it holds.
-    pub(super) fn new(layers: Layers, held: Assignment, origin: Option<Origin>) -> Self {
+    pub(super) fn new(
+        layers: Layers,
+        held: Assignment,
+        origin: Option<Origin>,
+        tables: &Tables,
+    ) -> Self {
         let Layers { policy, run_time, unsorted } = layers;
-        Self { version: VERSION, policy, run_time, unsorted, held, origin }
+        let tries = Tries::of(tables);
+        Self { version: VERSION, policy, run_time, unsorted, held, origin, tries }
+    }
+
+    /// The same, which does not say what the tries have.
+    pub(in super::super) fn without_tries(self) -> Self {
+        Self { version: VERSION, tries: None, ..self }
     }
 
     /// The policy and the run-time lists, to be read.
@@ -121,6 +136,18 @@ impl StoredPolicy {
         Ok(serde_json::to_vec(self).map_err(|error| unreadable(&error))?)
     }
 
+    /// The same, and the document. Where that has no room for them, it is without the tries: the next policy of the half makes
+    /// them whole.
+    pub(super) fn write_within(self, room: usize) -> Result<(Self, Vec<u8>)> {
+        let document = self.write()?;
+        if document.len() <= room {
+            return Ok((self, document));
+        }
+        let without = self.without_tries();
+        let document = without.write()?;
+        Ok((without, document))
+    }
+
     pub(in super::super) fn read(document: &[u8]) -> Result<Self> {
         /// What every version has.
         #[derive(Deserialize)]
@@ -145,6 +172,17 @@ impl StoredPolicy {
         read.unsorted |= read.version < RUN_TIME;
         Ok(read)
     }
+}
+
+/// What the tries have that were written with a document; `None` if that does not say.
+pub(super) fn tries_of(document: &[u8]) -> Option<Tries> {
+    #[derive(Deserialize)]
+    struct Part {
+        version: u32,
+        tries: Option<Tries>,
+    }
+    let Part { version, tries } = serde_json::from_slice(document).ok()?;
+    tries.filter(|_| version == VERSION)
 }
 
 /// Checks that a document of so many bytes, with these run-time entries, fits into its half.

@@ -10,8 +10,8 @@ use crate::policy::{
 };
 
 fn stored(policy: Policy) -> StoredPolicy {
-    let (_, held) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
-    StoredPolicy::new(Layers { policy, ..Layers::default() }, held, None)
+    let (tables, held) = compile(&policy, &Assignment::default(), &Context::default()).unwrap();
+    StoredPolicy::new(Layers { policy, ..Layers::default() }, held, None, &tables)
 }
 
 fn document(in_force: &StoredPolicy) -> String {
@@ -53,7 +53,7 @@ fn example() -> StoredPolicy {
 fn of_version_7(in_force: &StoredPolicy) -> String {
     let mut value: serde_json::Value = serde_json::from_str(&document(in_force)).unwrap();
     value["version"] = 7.into();
-    for (of, field) in [("", "run_time"), ("", "unsorted"), ("/held", "stale")] {
+    for (of, field) in [("", "run_time"), ("", "unsorted"), ("", "tries"), ("/held", "stale")] {
         let object = value.pointer_mut(of).unwrap().as_object_mut().unwrap();
         assert!(object.remove(field).is_some());
     }
@@ -83,7 +83,7 @@ fn the_form_is_fixed() {
     assert_eq!(
         document(&example()),
         [
-            r#"{"version":8,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
+            r#"{"version":9,"policy":{"mode":"enforce","key_prefix":{"ipv4":30,"ipv6":56},"#,
             r#""sets":{},"tenants":{},"services":{},"allow":[],"deny":[],"penalties":[],"#,
             r#""control":{"budgets":{"budget":{"token_bucket":{"rate":{"packets":1000,"#,
             r#""period":1000000000},"burst":2000}},"per_source":{"token_bucket":{"rate":"#,
@@ -103,7 +103,7 @@ fn the_form_is_fixed() {
             r#"{"stamp":2,"tally":1,"word":0,"allowance":{"token_bucket":"#,
             r#"{"rate":{"packets":7,"period":13000000000},"burst":3}}}},"#,
             r#""syn/Source/bucket/packets":{"0":{"stamp":1,"tally":0,"word":1,"allowance":null}}},"#,
-            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{},"stale":null,"compiled":[0,0]},"origin":null}"#,
+            r#""penalties":{"source":2,"syn":1},"tenants":{},"last_tenant":0,"slots":{},"stale":null,"compiled":[0,0]},"origin":null,"tries":{"prefixes":{"packed":"0018cb00715120010db80000","values":[[3,2]]},"destinations":{"packed":"","values":[]}}}"#,
         ]
         .concat()
     );
@@ -126,7 +126,9 @@ fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() 
         assert_eq!(next.run_time.entries().len(), 1);
         assert_eq!(next.view().listed(List::Deny, 0), 1);
         // Until there is one, it is stored as it was read.
-        let written = StoredPolicy::new(read.layers(), read.held.clone(), None).write().unwrap();
+        let tables = compile(read.layered(), &read.held, &Context::default()).unwrap().0;
+        let next = StoredPolicy::new(read.layers(), read.held.clone(), None, &tables);
+        let written = next.write().unwrap();
         assert!(StoredPolicy::read(&written).unwrap().unsorted);
     }
 }
@@ -134,18 +136,18 @@ fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() 
 #[test]
 fn another_document_is_refused() {
     let example = document(&example());
-    let version = r#""version":8"#;
+    let version = r#""version":9"#;
     let table = [
         (String::new(), "EOF while parsing a value at line 1 column 0"),
         ("[]".to_owned(), "invalid length 0, expected struct Header with 1 element"),
         ("{}".to_owned(), "missing field `version` at line 1 column 2"),
         (
-            r#"{"version":9,"new":1}"#.to_owned(),
-            "it is of version 9, and this limiter reads version 8",
+            r#"{"version":10,"new":1}"#.to_owned(),
+            "it is of version 10, and this limiter reads version 9",
         ),
         (
             r#"{"version":1,"key_prefix":{"ipv4":32,"ipv6":64},"limits":[]}"#.to_owned(),
-            "it is of version 1, and this limiter reads version 8",
+            "it is of version 1, and this limiter reads version 9",
         ),
         (example.clone() + "x", "trailing characters at line 1 column"),
         (
