@@ -86,6 +86,35 @@ fn the_form_is_fixed() {
 }
 
 #[test]
+fn what_an_older_version_wrote_is_read() {
+    let folder = Folder::new("older");
+    let older = concat!(
+        r#"{"version":1,"entries":[{"list":"deny","prefixes":["192.0.2.1/32","2001:db8::/64"],"#,
+        r#""until":null,"reason":null,"by":null,"since":null}]}"#,
+    );
+    fs::write(folder.file(), older).unwrap();
+    let lists = read(&folder.file(), NOW).unwrap();
+    let prefixes: Vec<_> = lists.entries().iter().map(|it| it.prefix.to_string()).collect();
+    assert_eq!(prefixes, ["192.0.2.1/32", "2001:db8::/64"]);
+    // The first change has it in the new form.
+    Writing::take(&folder.file(), Duration::ZERO).unwrap().put(&lists).unwrap();
+    assert!(fs::read_to_string(folder.file()).unwrap().starts_with(r#"{"version":2,"#));
+    assert_eq!(read(&folder.file(), NOW).unwrap(), lists);
+}
+
+/// What is not read before it is replaced is not lost either.
+#[test]
+fn a_file_whose_prefixes_are_broken_is_put_aside() {
+    let folder = Folder::new("packed");
+    let broken = r#"{"version":2,"entries":[{"list":"deny","packed":"20c0","until":null}]}"#;
+    fs::write(folder.file(), broken).unwrap();
+    assert!(matches!(read(&folder.file(), NOW), Err(Error::State { .. })));
+    Writing::take(&folder.file(), Duration::ZERO).unwrap().put(&lists()).unwrap();
+    assert_eq!(read(&folder.file(), NOW).unwrap(), lists());
+    assert_eq!(fs::read_to_string(folder.0.join("run-time.json.unread")).unwrap(), broken);
+}
+
+#[test]
 fn what_is_no_such_file_is_told_without_a_word_of_it_and_put_aside() {
     let folder = Folder::new("broken");
     let path = folder.file();

@@ -133,6 +133,24 @@ fn one_of_an_older_version_has_no_origin_and_all_that_is_listed_in_its_policy() 
     }
 }
 
+/// An older version, or another one, may number profiles in another way.
+#[test]
+fn what_the_tries_have_is_known_of_this_version_alone() {
+    let example = example();
+    let text = document(&example);
+    assert_eq!(tries_of(text.as_bytes()), example.tries);
+    assert!(example.tries.is_some());
+    let older = text.replace(r#"{"version":9,"#, r#"{"version":8,"#);
+    assert!(StoredPolicy::read(older.as_bytes()).is_ok());
+    assert_eq!(tries_of(older.as_bytes()), None);
+    assert_eq!(tries_of(b""), None);
+    // What has no room for them is stored without.
+    let (without, short) = example.clone().write_within(text.len() - 1).unwrap();
+    assert_eq!(tries_of(&short), None);
+    assert_eq!(StoredPolicy::read(&short).unwrap(), without);
+    assert_eq!(without.layers(), example.layers());
+}
+
 #[test]
 fn another_document_is_refused() {
     let example = document(&example());
