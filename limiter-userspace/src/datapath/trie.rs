@@ -24,9 +24,6 @@ const BPF_F_NO_PREALLOC: u32 = 1;
 /// What the kernel says of an operation that a map does not have; libc does not know it.
 const ENOTSUPP: i32 = 524;
 
-/// Room of each trie. The kernel takes memory for the prefixes that are there, so it costs nothing to be amended by more.
-const ROOM: u32 = u32::MAX;
-
 /// A prefix of a trie: the bits that count, the prefix, and what it is mapped to.
 pub(super) type Prefix<T> = (u32, Address, T);
 
@@ -144,6 +141,12 @@ pub(super) fn amend<T, V: Pod>(
     sys::update(trie, &keys, &values)
 }
 
+/// The room of a trie that is made with so many prefixes, and may be amended by others. The kernel takes memory for the prefixes
+/// that are there; before Linux 6.4 it tells that of the room.
+fn room(prefixes: usize) -> u32 {
+    u32::try_from(prefixes + prefixes / 2 + 1_024).unwrap_or(u32::MAX)
+}
+
 /// Keys and values of the kernel for prefixes.
 fn entries<T, V>(prefixes: &[Prefix<T>], value: impl Fn(&T) -> V) -> (Vec<Key<Address>>, Vec<V>) {
     prefixes.iter().map(|(bits, address, of)| (Key::new(*bits, *address), value(of))).unzip()
@@ -165,7 +168,7 @@ pub(super) fn make<T, V: Pod>(
         bpf_map_type::BPF_MAP_TYPE_LPM_TRIE as u32,
         size_of::<Key<Address>>() as u32,
         size_of::<V>() as u32,
-        ROOM,
+        room(prefixes.len()),
         BPF_F_NO_PREALLOC,
     );
     let trie = MapData::create(definition, name, None)
