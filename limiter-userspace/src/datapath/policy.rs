@@ -10,7 +10,9 @@ mod interfaces;
 
 use std::{
     os::fd::AsFd as _,
+    panic::resume_unwind,
     sync::Arc,
+    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -167,6 +169,9 @@ impl Maps {
         }
         let head = self.read_head()?;
         let epoch = self.epoch()?;
+        let failed = |error| Error::system("wait for packets", error);
+        // Packets that came before this epoch may still read the other half. They end while the policy is compiled.
+        let packets = thread::Builder::new().spawn(sys::wait_for_packets).map_err(failed)?;
         let (mut before, origin_before) = match head.epoch {
             0 => (Assignment::default(), None),
             _ => {
@@ -195,7 +200,7 @@ impl Maps {
         document::check_room(document.len(), room, stored.run_time.entries().len())?;
         self.make_for(&tables)?;
         let left = document::tries_of(&self.document(next & 1)?);
-        sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
+        packets.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(failed)?;
         self.write_tables(&tables, left.as_ref(), next)?;
         self.write_document(&document, next & 1)?;
         for tally in stored.held.new_tallies(&before) {
