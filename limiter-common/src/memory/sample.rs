@@ -18,6 +18,8 @@ pub struct Sampling {
     pub next: u64,
     /// How many samples there are.
     pub budget: Budget,
+    /// How many packets may become samples.
+    pub odds: Odds,
     /// Bit set of the reasons to show, at [`Reason::index`](crate::packet::reason::Reason::index).
     pub reasons: u64,
     /// Bit set of the slots of interfaces to show.
@@ -38,16 +40,16 @@ pub struct Sampling {
 pub struct Budget {
     /// Nanoseconds from one sample to the next, in the long run.
     pub interval: u64,
-    /// Nanoseconds by which samples may come before that: those of a burst but one.
-    pub depth: u64,
 }
 
 impl Budget {
+    /// Nanoseconds whose samples may come at once.
+    const BURST: u64 = 100_000_000;
+
     /// A budget of so many samples a second, from 1 to a billion, of which a tenth may come at once.
     pub fn per_second(samples: u32) -> Self {
-        let samples = u64::from(samples).max(1);
-        let interval = 1_000_000_000_u64.checked_div(samples).unwrap_or(0).max(1);
-        Self { interval, depth: (samples / 10).saturating_sub(1) * interval }
+        let interval = 1_000_000_000_u64.checked_div(samples.max(1).into()).unwrap_or(0).max(1);
+        Self { interval }
     }
 
     /// Takes a sample out of the budget at `now`, in nanoseconds. Returns whether there was one. The word is the time at
@@ -55,13 +57,46 @@ impl Budget {
     #[inline(always)]
     pub fn spend(&self, word: &impl Word, now: u64) -> bool {
         let seen = word.load();
+        let ahead = Self::BURST.saturating_sub(self.interval);
         // The time of a clock that went back is none.
-        let due = if seen > now + self.depth + self.interval { now } else { seen };
-        if due > now + self.depth {
+        let due = if seen > now + ahead + self.interval { now } else { seen };
+        if due > now + ahead {
             return false;
         }
         let due = if due < now { now } else { due };
         word.compare_exchange(seen, due + self.interval) == seen
+    }
+}
+
+/// How many of the packets that are asked for may become samples, in parts of 2^32, drawn at random.
+///
+/// A budget alone shows who comes first after each of its samples: of senders in step that is always the same one. So the reader
+/// has the odds [follow](Self::after) what it is shown, until the budget has some left, and then refuses nothing.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Odds(pub u64);
+
+impl Odds {
+    /// Each of them.
+    pub const ALL: Self = Self(1 << 32);
+
+    /// Whether a packet is among them, by a random number of its own.
+    #[inline(always)]
+    pub const fn win(self, random: u32) -> bool {
+        (random as u64) < self.0
+    }
+
+    /// The odds after a time in which `shown` packets were shown, and of which the budget had `most`: those by which some three
+    /// quarters would have been. At most twice as much as before, and a quarter where the budget chose.
+    #[must_use]
+    pub fn after(self, shown: u64, most: u64) -> Self {
+        let odds = u128::from(self.0);
+        let next = if shown * 10 >= most * 9 {
+            odds / 4
+        } else {
+            (odds * u128::from(most) * 3 / (4 * u128::from(shown.max(1)))).min(odds * 2)
+        };
+        Self(u64::try_from(next).unwrap_or(u64::MAX).clamp(1, Self::ALL.0))
     }
 }
 
@@ -136,11 +171,47 @@ mod tests {
 
     fn all() -> Sampling {
         Sampling {
+            odds: Odds::ALL,
             reasons: u64::MAX,
             slots: u64::MAX,
             tallies: Sampling::ANY_LIMIT,
             ..Sampling::default()
         }
+    }
+
+    /// Two senders in step: one right after the other, and then a rest. Those who are shown are half of each.
+    #[test]
+    fn odds_show_senders_in_step_as_often_as_they_send() {
+        let (budget, word, mut odds) = (Budget::per_second(1_000), Cell::new(0), Odds::ALL);
+        let (mut shown, mut random) = ([0_u64; 2], 1_u64);
+        for window in 0..200_u64 {
+            let mut of_window = 0;
+            // 16 samples of the budget, and 16 pairs each millisecond.
+            for (at, sender) in (0..16 * 16).flat_map(|at| [(at, 0), (at, 1)]) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let now =
+                    SECOND + (window * 16 + at / 16) * 1_000_000 + (at % 16) * 200 + sender * 100;
+                if odds.win((random >> 32) as u32) && budget.spend(&word, now) {
+                    of_window += 1;
+                    shown[sender as usize] += 1;
+                }
+            }
+            odds = odds.after(of_window, 16);
+        }
+        let [one, other] = shown;
+        assert!(one + other > 200 * 16 / 2, "{shown:?}");
+        assert!(one.abs_diff(other) < (one + other) / 8, "{shown:?}");
+    }
+
+    #[test]
+    fn odds_follow_what_is_shown_and_stay_within_their_bounds() {
+        assert_eq!(Odds::ALL.after(0, 16), Odds::ALL);
+        assert_eq!(Odds::ALL.after(16, 16), Odds(1 << 30));
+        assert_eq!(Odds(1_000).after(0, 16), Odds(2_000));
+        assert_eq!(Odds(1_000).after(12, 16), Odds(1_000));
+        assert_eq!(Odds(1_200).after(14, 16), Odds(1_028));
+        assert_eq!(Odds(3).after(u64::MAX / 10, 16), Odds(1));
+        assert!(Odds::ALL.win(u32::MAX) && !Odds(7).win(7) && Odds(7).win(6));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Samples of dropped packets, for a reader that asks for them.
 
-use aya_ebpf::bindings::{BPF_RB_NO_WAKEUP, xdp_md};
+use aya_ebpf::{
+    bindings::{BPF_RB_NO_WAKEUP, xdp_md},
+    helpers::bpf_get_prandom_u32,
+};
 use limiter_common::{
     abi::policy::half,
     base::{address::Address, word::Word as _},
@@ -52,8 +55,10 @@ pub(super) extern "C" fn sample(ctx: *mut xdp_md, reason: u32) -> u32 {
     // what is shown by some of the old wishes and some of the new ones, the reader leaves out.
     let sampling = unsafe { &*place };
     let slot = packet_slot();
+    // SAFETY: the helper has no arguments.
+    let random = unsafe { bpf_get_prandom_u32() };
     // What nobody wants takes no reading of the clock.
-    if !sampling.may_want(reason, slot) {
+    if !sampling.may_want(reason, slot) || !sampling.odds.win(random) {
         return 0;
     }
     let (now, tally) = (clock::now(), tally(scratch));

@@ -55,7 +55,8 @@ const MONITOR: &str = "monitor";
 const HELP: &str = "\
 The datapath shows some of the packets that it drops, up to `--rate` a second, and only while this \
 command runs. Meanwhile, a dropped packet takes some 100 ns more. Options choose among the packets \
-before the rate is counted. What was not shown is counted at the end. Times are in UTC.
+before the rate is counted. Where there are more, those that are shown are drawn at random, and shares \
+are of them. What was not shown is counted at the end. Times are in UTC.
 
 Packets over a limit that is only monitored, or in monitor mode, are shown as `monitored`.
 

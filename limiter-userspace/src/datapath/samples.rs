@@ -3,14 +3,19 @@
 //! The datapath shows them until a time that the reader moves on. So a reader that was killed leaves nothing behind but
 //! that time, which passes.
 
-use std::{os::fd::AsFd as _, path::Path, process, time::Duration};
+use std::{
+    os::fd::AsFd as _,
+    path::Path,
+    process,
+    time::{Duration, Instant},
+};
 
 use aya::maps::MapData;
 use ipnet::IpNet;
 use limiter_common::{
     abi::layout::map,
     base::address::{Address, Mask},
-    memory::sample::{Budget, Sample, Sampling},
+    memory::sample::{Budget, Odds, Sample, Sampling},
 };
 use thiserror::Error as Derive;
 
@@ -71,6 +76,7 @@ impl Wishes {
             until: 0,
             next: 0,
             budget: Budget::per_second(self.rate),
+            odds: Odds::ALL,
             reasons: self.reasons,
             slots: self.slots,
             tallies: self.tallies,
@@ -92,7 +98,13 @@ pub struct Sampler {
     wishes: Wishes,
     sampling: MapData,
     samples: Ring<Sample>,
+    odds: Odds,
+    /// Since when samples are counted for the next odds, and how many there were.
+    counted: (Instant, u64),
 }
+
+/// Samples of the budget after which the odds are set anew.
+const WINDOW: u64 = 16;
 
 impl Sampler {
     /// Asks the datapath for samples.
@@ -107,7 +119,8 @@ impl Sampler {
         if let Some(holder) = before.and_then(|before| reader(&before)) {
             return Err(Taken { holder }.into());
         }
-        let mut sampler = Self { wishes, sampling, samples: Ring::samples(&maps.pins)? };
+        let (samples, counted) = (Ring::samples(&maps.pins)?, (Instant::now(), 0));
+        let mut sampler = Self { wishes, sampling, samples, odds: Odds::ALL, counted };
         // A reader that was killed may have left its wishes in force, and samples that it did not take.
         sampler.store_until(0)?;
         while sampler.samples.next().is_some() {}
@@ -137,7 +150,7 @@ impl Sampler {
 
     /// Asks for other packets than before.
     fn ask(&mut self, wishes: Wishes) -> Result<()> {
-        self.wishes = wishes;
+        (self.wishes, self.odds, self.counted) = (wishes, Odds::ALL, (Instant::now(), 0));
         // No packet goes by some of the old wishes and some of the new ones.
         self.store_until(0)?;
         sys::update(self.sampling.fd().as_fd(), &[0_u32], &[wishes.sampling()]).map_err(failed)?;
@@ -145,8 +158,26 @@ impl Sampler {
     }
 
     fn store_until(&self, until: u64) -> Result<()> {
-        let offset = std::mem::offset_of!(Sampling, until);
-        sys::store_word(self.sampling.fd().as_fd(), offset, until).map_err(failed)
+        self.store(std::mem::offset_of!(Sampling, until), until)
+    }
+
+    fn store(&self, offset: usize, word: u64) -> Result<()> {
+        sys::store_word(self.sampling.fd().as_fd(), offset, word).map_err(failed)
+    }
+
+    /// Has the odds follow how many samples there were.
+    fn follow(&mut self) {
+        let (since, shown) = self.counted;
+        let most = (since.elapsed().as_secs_f64() * f64::from(self.wishes.rate)) as u64;
+        if most < WINDOW {
+            return;
+        }
+        let odds = self.odds.after(shown, most);
+        // If it fails, the odds stay, and the budget chooses.
+        if odds != self.odds && self.store(std::mem::offset_of!(Sampling, odds), odds.0).is_ok() {
+            self.odds = odds;
+        }
+        self.counted = (Instant::now(), 0);
     }
 }
 
@@ -155,7 +186,12 @@ impl Iterator for Sampler {
 
     /// The next sample, if there is one yet.
     fn next(&mut self) -> Option<Sample> {
-        self.samples.next()
+        let next = self.samples.next();
+        match next {
+            Some(_) => self.counted.1 += 1,
+            None => self.follow(),
+        }
+        next
     }
 }
 

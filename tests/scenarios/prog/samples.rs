@@ -5,7 +5,7 @@ use limiter_common::{
     abi::layout::map,
     algorithm::rate::SECOND,
     base::address::{Address, Mask},
-    memory::sample::{Budget, SNAPPED, Sample, Sampling},
+    memory::sample::{Budget, Odds, SNAPPED, Sample, Sampling},
     packet::reason::Reason,
 };
 use limiter_tests::{
@@ -36,6 +36,7 @@ fn all() -> Sampling {
     Sampling {
         until: NOW + 3_600 * SECOND,
         budget: Budget::per_second(10_000),
+        odds: Odds::ALL,
         reasons: u64::MAX,
         slots: u64::MAX,
         tallies: Sampling::ANY_LIMIT,
@@ -194,6 +195,20 @@ fn no_more_are_shown_than_the_budget_has() {
         samples += program.samples().unwrap().len();
     }
     assert!((57..=62).contains(&samples), "{samples} in 3 s, of 20 a second and 2 at once");
+}
+
+#[test]
+fn packets_are_drawn_by_the_odds() {
+    let mut program = program(&policy(&[(Builtin::Source, tokens(1))]));
+    for (odds, expected) in [(0, 0..=0), (1 << 30, 150..=350), (1 << 31, 375..=625)] {
+        ask(&program, Sampling { odds: Odds(odds), ..all() });
+        let mut samples = 0;
+        for step in 0..10 {
+            drops(&mut program, NOW + step * SECOND, &udp(A), 100);
+            samples += program.samples().unwrap().len();
+        }
+        assert!(expected.contains(&samples), "{samples} of 1,000 by {odds}");
+    }
 }
 
 #[test]
