@@ -181,11 +181,12 @@ impl Maps {
         };
         before.takes_pushes |= takes_pushes;
         let is_taken_back = epoch != head.epoch as u32;
-        // What a command left that died while it wrote the next one was never in force.
-        if is_taken_back
-            && let Ok(taken_back) = StoredPolicy::read(&self.document(head.epoch as u32 & 1)?)
-        {
-            before.skip(&taken_back.held);
+        if is_taken_back {
+            match StoredPolicy::read(&self.document(head.epoch as u32 & 1)?) {
+                Ok(taken_back) => before.skip(&taken_back.held),
+                // A command died while it wrote the next one in its place.
+                Err(_) => before.skip_all(),
+            }
         }
         if before.seed() == Seed::default() {
             let seed = sys::random();

@@ -336,8 +336,7 @@ pub(crate) fn wait_for_packets() -> io::Result<()> {
     if unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) } == 0 {
         return Ok(());
     }
-    // Kernels with adaptive ticks refuse that. Creating a map of maps and changing it waits too,
-    // but so does time: a packet takes microseconds.
+    // Kernels with adaptive ticks refuse that. A packet takes microseconds.
     std::thread::sleep(std::time::Duration::from_millis(100));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The tries of a half are amended by what differs, and have what tries that are made whole would have.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use aya::maps::{ArrayOfMaps, Map, MapData, lpm_trie::LpmTrie};
 use ipnet::IpNet;
@@ -116,4 +116,26 @@ fn a_trie_that_was_amended_is_like_one_that_was_made() {
     }
     println!("{amended} amended, {made} made");
     assert!(amended > made && made > 2);
+}
+
+/// A trial was taken back, and a command died that wrote the next policy in its place. So nobody knows the numbers of the
+/// tenants of the trial, under which packets were counted.
+#[test]
+fn a_tenant_has_no_number_of_a_trial_that_nobody_can_read() {
+    let mut program = program(&Policy::default());
+    let put = |program: &mut TestProgram, tenant: &str, prefix: &str, trial| {
+        let mut layers = program.maps().layers().unwrap();
+        layers.policy.tenants.insert(tenant.to_owned(), vec![prefix.parse().unwrap()]);
+        program.split().unwrap().1.put_in_force(layers, trial, None).unwrap();
+        program.maps().in_force().unwrap().held.clone()
+    };
+    put(&mut program, "zero", "10.0.0.0/8", None);
+    let trial = Some(Duration::from_millis(20));
+    assert_eq!(put(&mut program, "acme", "11.0.0.0/8", trial).tenant("acme"), 2);
+    thread::sleep(Duration::from_millis(40));
+    // The program has epoch 1, so the trial has 3.
+    kill_while_amending(&program, 1);
+    let held = put(&mut program, "other", "12.0.0.0/8", None);
+    // All are numbered anew, by which what limits count of tenants begins anew.
+    assert_eq!(["other", "zero", "acme"].map(|name| held.tenant(name)), [1, 2, 0]);
 }

@@ -1,7 +1,7 @@
 //! The file that a table is kept in.
 //!
 //! It begins with a header, in words of 64 bits in the byte order of the machine: [`MAGIC`], the version of the layout, the
-//! three sizes of the layout, the seed (2), the identifier of the boot (2), and 1 when the file is complete.
+//! three sizes of the layout, the seed (2), two zeros, the identifier of the boot (2), and 1 when the file is complete.
 
 use std::{
     fmt,
@@ -72,12 +72,12 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Be
         Err(error) => return Err(failed("lock")(error.into())),
     }
     let boot = boot()?;
-    let mut header = [0; 10];
+    let mut header = [0; 12];
     let began = judge(&file, layout, boot, &mut header)
         .map_err(failed("read"))?
         .ok_or_else(|| TableError::Foreign { path: path.to_owned() })?;
     if began == Began::Kept {
-        let [.., a, b, _, _, _] = header;
+        let [_, _, _, _, _, a, b, ..] = header;
         let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
         return Ok((Memory::Mapped(mapping.into()), [a, b], began));
     }
@@ -92,7 +92,7 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Be
     let memory = Memory::Mapped(mapping.into());
     let [keys, wide, shared] = layout.sizes();
     let ([a, b], [low, high]) = (seed, boot);
-    let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, low, high, 1];
+    let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, 0, 0, low, high, 1];
     for (word, new) in memory.iter().zip(header) {
         word.store(new, Ordering::Release);
     }
@@ -143,7 +143,7 @@ fn judge(
     file: &File,
     layout: &Layout,
     boot: [u64; 2],
-    header: &mut [u64; 10],
+    header: &mut [u64; 12],
 ) -> io::Result<Option<Began>> {
     let length = file.metadata()?.len();
     if length == 0 {
@@ -158,7 +158,7 @@ fn judge(
             Err(error) => return Err(error),
         }
     }
-    let [magic, version, sizes @ .., _, _, low, high, complete] = *header;
+    let [magic, version, sizes @ .., _, _, _, _, low, high, complete] = *header;
     Ok(match () {
         () if read == 0 || magic != MAGIC => None,
         () if read < header.len() || complete != 1 => Some(Began::Unfinished),

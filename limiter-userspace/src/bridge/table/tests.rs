@@ -270,8 +270,8 @@ fn state_that_is_of_no_use_begins_anew() {
     };
     assert_eq!(began_after(1, 1), Began::OtherLayout);
     assert_eq!(began_after(2, 80), Began::OtherSize);
-    assert_eq!(began_after(7, 1), Began::OtherBoot);
-    assert_eq!(began_after(9, 0), Began::Unfinished);
+    assert_eq!(began_after(9, 1), Began::OtherBoot);
+    assert_eq!(began_after(11, 0), Began::Unfinished);
     make();
     assert_eq!(Table::open(&directory.file(), 128).unwrap().began(), Began::OtherSize);
     make();

@@ -175,6 +175,11 @@ impl Assignment {
         self.last_tenant = self.last_tenant.max(taken_back.last_tenant);
     }
 
+    /// Skips all numbers of tenants, as nobody knows which ones a policy gave out that was taken back.
+    pub const fn skip_all(&mut self) {
+        self.last_tenant = TENANTS as u32;
+    }
+
     /// When the policy has to be compiled again, in seconds of Unix time: see
     /// [`Listing::stale`](crate::policy::run_time::Listing::stale).
     pub const fn stale(&self) -> Option<u64> {

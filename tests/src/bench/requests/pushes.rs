@@ -133,7 +133,9 @@ impl Floors {
                     }
                 }
                 (None, Some(refused)) => {
-                    return Ok(1e3 * ((now - refused).as_secs_f64() - AFTER.as_secs_f64()));
+                    let ignored = (now - refused).as_secs_f64();
+                    ensure!(now - refused >= AFTER, "{client} was dropped after {ignored:.3} s");
+                    return Ok(1e3 * (ignored - AFTER.as_secs_f64()));
                 }
                 (None, None) => bail!("{client} was dropped, and never refused"),
             }
