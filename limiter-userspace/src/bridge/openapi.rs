@@ -1,7 +1,8 @@
 //! The description of what the bridge answers, in OpenAPI 3.1.
 //!
-//! A request whose path and method are not among the `ROUTES` is answered 404 or 405, so none is left out here. What bodies have
-//! is compared with real ones by tests.
+//! A request whose path and method are not among the `ROUTES` is answered 404 or 405, so none is left out here but `/v1/ext_authz`:
+//! Envoy asks there with the method and the path of its client, which can be any. What bodies have is compared with real ones by
+//! tests.
 
 use serde_json::{Map, Value, json};
 
@@ -13,8 +14,8 @@ pub(super) struct Route {
     pub(super) methods: &'static [&'static str],
     about: &'static str,
     parameters: fn() -> Value,
-    /// Whether its body is a settlement.
-    settles: bool,
+    /// The schema of the body of a request by POST, if it has one.
+    body: Option<&'static str>,
     /// The statuses, each with what it means and the schema of its body.
     answers: &'static [(u16, &'static str, Body)],
 }
@@ -69,7 +70,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: ANY,
         about: "Decides about a request of a client, which headers tell of, and charges it.",
         parameters: of_auth,
-        settles: false,
+        body: None,
         answers: &[
             (204, "The request passes.", Body::None),
             WRONG,
@@ -82,7 +83,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "Tells what limits have left, and charges nothing.",
         parameters: of_budget,
-        settles: false,
+        body: None,
         answers: &[(200, "What limits have left.", Body::Budget), WRONG, UNTRUSTED],
     },
     Route {
@@ -90,7 +91,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: POST,
         about: "Charges a limit after the fact, whatever it has left.",
         parameters: none,
-        settles: true,
+        body: Some("Settlement"),
         answers: SETTLED,
     },
     Route {
@@ -98,7 +99,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: POST,
         about: "Gives back what a limit was charged.",
         parameters: none,
-        settles: true,
+        body: Some("Settlement"),
         answers: SETTLED,
     },
     Route {
@@ -106,7 +107,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: POST,
         about: "Gives back the places of a request that ended, of limits that count how many are open.",
         parameters: of_release,
-        settles: false,
+        body: None,
         answers: &[
             (204, "It has no place any more; also if it had none before.", Body::None),
             WRONG,
@@ -118,7 +119,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "Tells what limits on requests and on packets have left for a source.",
         parameters: of_address,
-        settles: false,
+        body: None,
         answers: &[(200, "What both have left.", Body::Object), WRONG, UNTRUSTED],
     },
     Route {
@@ -126,7 +127,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: &["GET", "POST"],
         about: "Has the agent block sources, or tell whom it blocks. On Unix sockets only.",
         parameters: none,
-        settles: false,
+        body: Some("Penalties"),
         answers: AGENT,
     },
     Route {
@@ -134,7 +135,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: &["DELETE"],
         about: "Has the agent end the block of a source. On Unix sockets only.",
         parameters: of_address,
-        settles: false,
+        body: None,
         answers: AGENT,
     },
     Route {
@@ -142,7 +143,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "This description.",
         parameters: none,
-        settles: false,
+        body: None,
         answers: &[(200, "The description.", Body::Object)],
     },
     Route {
@@ -150,7 +151,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "Whether the bridge runs.",
         parameters: none,
-        settles: false,
+        body: None,
         answers: &[(200, "It does.", Body::Text)],
     },
     Route {
@@ -158,7 +159,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "Whether a policy is in force.",
         parameters: none,
-        settles: false,
+        body: None,
         answers: &[(200, "One is.", Body::Text)],
     },
     Route {
@@ -166,7 +167,7 @@ pub(super) const ROUTES: [Route; 12] = [
         methods: READ,
         about: "Metrics in the text format of Prometheus.",
         parameters: none,
-        settles: false,
+        body: None,
         answers: &[(200, "The metrics.", Body::Text)],
     },
 ];
@@ -228,8 +229,9 @@ impl Route {
             "parameters": (self.parameters)(),
             "responses": answers.collect::<Map<_, _>>(),
         });
-        if let Some(operation) = operation.as_object_mut().filter(|_| self.settles) {
-            let schema = json!({ "schema": reference("Settlement") });
+        let body = self.body.filter(|_| method == "post");
+        if let (Some(body), Some(operation)) = (body, operation.as_object_mut()) {
+            let schema = json!({ "schema": reference(body) });
             let body = json!({ "required": true, "content": { "application/json": schema } });
             operation.insert("requestBody".to_owned(), body);
         }
@@ -356,6 +358,30 @@ fn schemas() -> Value {
                 "status": { "type": "integer" },
                 "detail": text,
                 "violated-policies": { "type": "array", "items": text },
+            },
+        },
+        "Penalties": {
+            "anyOf": [reference("Penalty"), { "type": "array", "items": reference("Penalty") }],
+        },
+        "Penalty": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["subject", "for"],
+            "properties": {
+                "subject": { "type": "string", "description": "The address." },
+                "for": { "description": "Seconds, or a time such as 10m.", "anyOf": [
+                    { "type": "integer", "minimum": 1 },
+                    { "type": "string" },
+                ] },
+                "reason": text,
+                "limit": text,
+                "proof": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "description": "Both ends of a TCP connection of the source with this host.",
+                    "required": ["remote", "local"],
+                    "properties": { "remote": text, "local": text },
+                },
             },
         },
         "Settlement": {

@@ -41,7 +41,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "limit add",
         &[
-            "limiter limit add ssh --match tcp:ssh --rate 5/min",
+            "limiter limit add ssh --match tcp:ssh --count connections --rate 5/min",
             "limiter limit add web --match tcp:80,443 --rate 2kpps --burst 4k --action monitor",
             "limiter limit add dns --match udp:53 --count bytes --rate 2Mbit/s --per source/24",
             "limiter limit add connections --match tcp:443 --open 50",

@@ -32,7 +32,7 @@ pub use self::{
         RequestOverride,
     },
 };
-use super::{error::PolicyError, units::prefix::check_prefix};
+use super::{error::PolicyError, lists::List, units::prefix::check_prefix};
 
 /// A whole policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,10 +84,13 @@ impl Policy {
         delays.filter_map(|limit| limit.delay).max().unwrap_or(0)
     }
 
-    /// The number of prefixes in all sets, tenants, lists and overrides. Each override counts as one.
+    /// The number of prefixes in all sets, tenants, lists and overrides. Each override counts as one, and an entry that names a set
+    /// as none more.
     pub fn number_of_prefixes(&self) -> usize {
         let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
-        let lists = self.allow.len() + self.deny.len() + self.penalties.len();
+        let is_prefix = |entry: &&Listed| matches!(entry.whom, Whom::Prefix(_));
+        let lists = List::ALL.into_iter().flat_map(|list| self.list(list));
+        let lists = lists.filter(is_prefix).count();
         let packets = self.limits.iter().map(|limit| limit.overrides.len());
         let requests = self.on_requests.iter().map(|limit| limit.overrides.len());
         sets + lists + packets.chain(requests).sum::<usize>()

@@ -158,6 +158,8 @@ impl Line {
             (_, Some(PolicyError::UnknownLimit { name, nearest: None, .. })) => {
                 name.trim_matches('"')
             }
+            // Without a match, a limit is about all packets, whatever its name.
+            (_, Some(PolicyError::SameLimit { limit, .. })) if !self.has("--match") => limit,
             _ => return error,
         };
         match self.joined(word).or_else(|| self.answer(word, false)) {
@@ -166,6 +168,11 @@ impl Line {
             }
             None => error,
         }
+    }
+
+    /// Whether an option was given.
+    fn has(&self, option: &str) -> bool {
+        self.rest.iter().any(|it| it.split('=').next() == Some(option))
     }
 
     /// The hint for a value that was written as two words, such as `1000 pps`.

@@ -73,6 +73,11 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "",
+        "load+FILE use+FILE",
+        "`limiter policy apply {file}` puts it in force; `limiter policy check {file}` only checks it",
+    ),
+    answer(
+        "",
         "start load enable up on install run setup init protect",
         "`limiter attach {iface}` attaches limiter to {iface}, and no process has to run; `systemctl enable --now \
          limiter` does it at each boot",
@@ -138,6 +143,16 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "",
+        "set+IFACE rate+IFACE pps+IFACE ratelimit+IFACE throttle+IFACE",
+        "`limiter attach {iface} --pps {rate}` sets what each source may send there",
+    ),
+    answer(
+        "",
+        "set+ADDRESS rate+ADDRESS pps+ADDRESS ratelimit+ADDRESS throttle+ADDRESS",
+        "`limiter limit set source --src {address} --rate {rate}` sets what that source may send",
+    ),
+    answer(
+        "",
         "set rate pps ratelimit throttle",
         "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
     ),
@@ -156,6 +171,33 @@ pub(super) const ANSWERS: &[Answer] = &[
         "",
         "rollback undo",
         "`limiter policy revert` takes back a policy that waits to be confirmed",
+    ),
+    answer(
+        "",
+        "pause resume",
+        "`limiter monitor on` only counts what it would drop; `limiter monitor off` drops again",
+    ),
+    answer(
+        "",
+        "preset presets example examples",
+        "`limiter policy example` lists the presets, and prints one by its name",
+    ),
+    answer(
+        "",
+        "bans banned blocks blocked denied",
+        "`limiter penalty list` shows who is blocked, `limiter deny list` whose packets are always dropped",
+    ),
+    answer(
+        "",
+        "dropped capture tcpdump sniff",
+        "`limiter drops` shows packets that are dropped; `limiter drops --pcap drops.pcap` writes them",
+    ),
+    answer("", "sources clients talkers", "`limiter top` shows the sources with the most drops"),
+    answer("", "interfaces ifaces counters counter", "`limiter status` shows them"),
+    answer(
+        "",
+        "health",
+        "`limiter doctor` checks whether all is well; `limiter status` shows counters",
     ),
     answer("", "live tail follow", "`limiter watch` shows rates and drops as they are"),
     answer("", "dump export backup", "`limiter policy show` prints the policy as a document"),
@@ -196,6 +238,17 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer("allow|deny", "unban unblock undeny", "`limiter {command} del {address}` takes it off"),
     answer("penalty", "unban unblock lift end", "`limiter penalty del {address}` ends its block"),
+    answer(
+        "limit",
+        "IFACE",
+        "`limiter attach {word} --pps {rate}` sets what each source may send there; `limiter limit list` lists the \
+         limits",
+    ),
+    answer(
+        "limit",
+        "ADDRESS",
+        "`limiter limit set source --src {word} --rate {rate}` sets what that source may send",
+    ),
     answer(
         "limit",
         "*",
@@ -279,8 +332,18 @@ pub(super) const ANSWERS: &[Answer] = &[
          limit is about",
     ),
     answer(
-        "limit set",
-        "udp tcp icmp ssh http https dns smtp ntp",
+        "limit set|limit add",
+        "ssh http https smtp",
+        "`limiter limit add {word} --match tcp:{word} --count connections --rate {rate}` makes a limit of that name",
+    ),
+    answer(
+        "limit set|limit add",
+        "ntp dns",
+        "`limiter limit add {word} --match udp:{word} --rate {rate}` makes a limit of that name",
+    ),
+    answer(
+        "limit set|limit add",
+        "udp tcp icmp",
         "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
     ),
     answer("limit set", "none nothing", "`--action off` neither drops nor counts"),
@@ -350,6 +413,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "source syn connection",
         "`limiter limit show {word}` shows the limit; `limiter get ADDRESS` asks about a source",
     ),
+    answer("drops", "-n --number", "`limiter drops --count 20` ends after so many"),
     answer("top", "0", "the least number is 1"),
     answer("top", "NUMBER", "`limiter top -n {word}` lists so many"),
     answer(
