@@ -92,6 +92,9 @@ fn bash_completes_what_is_there() {
     is("limiter doctor l", &["lo"]);
     is("limiter limit set ", &["connection", "syn", "source"]);
     is("limiter limit show s", &["syn", "source"]);
+    is("limiter drops --limit s", &["syn", "source"]);
+    is("limiter drops -i ", &["eth0"]);
+    is("limiter limit add web --per dest", &["destination", "destination_port"]);
     is("limiter limit del source --src ", &["203.0.113.0/24"]);
     is("limiter deny del 198", &["198.51.100.7/32"]);
     is("limiter deny del 2001", &["2001:db8:7::/48"]);

@@ -40,8 +40,11 @@ type Source = fn(&Pins) -> Result<Vec<String>>;
 /// Commands, the names of a value or the id of an argument of theirs, and its candidates. `|` stands between several.
 const TABLE: &[(&str, &str, Source)] = &[
     ("attach|doctor|agent", "IFACE", interfaces),
-    ("detach|test|policy explain", "IFACE", attached_interfaces),
+    ("detach|test|drops|policy explain", "IFACE", attached_interfaces),
     ("limit show|limit set|limit del", "name", limits),
+    ("drops", "limit", limits),
+    ("drops", "PREFIX", sources),
+    ("limit add", "KEY", |_| Ok(KEYS.map(str::to_owned).to_vec())),
     ("limit del", "src", overrides),
     ("allow add|deny add|penalty add", "PREFIX|ADDRESS", sources),
     ("allow del", "PREFIX", |pins| entries(pins, List::Allow)),
@@ -54,6 +57,18 @@ const TABLE: &[(&str, &str, Source)] = &[
     ("limit set", "src", sources),
     ("test", "src", sources),
     ("policy explain", "target", sources),
+];
+
+/// The keys of a limit that need no more words.
+const KEYS: [&str; 8] = [
+    "source",
+    "source/24",
+    "destination",
+    "destination_port",
+    "connection",
+    "tenant",
+    "interface",
+    "all",
 ];
 
 /// Adds the candidates to the arguments that have some.
