@@ -5,6 +5,7 @@
 //! requests of one source do not hide others. While the agent is away, nothing is known of any source.
 
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     fmt,
     net::IpAddr,
@@ -47,12 +48,22 @@ const AT_ONCE: usize = 16;
 /// The most sources of which something is kept.
 const SOURCES: usize = 8_192;
 
-/// A limit on packets that has nothing left for a source, or a block of the source.
+/// Packets that a request takes: the handshake, the request, the acknowledgements of a short answer, and the end.
+const PACKETS: u64 = 10;
+/// The most bytes of one, as limits by bytes count them.
+const PACKET_BYTES: u64 = 1_500;
+
+/// What a limit on packets has left for a source, or a block of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Over {
+pub(super) struct Left {
     /// The name of the limit; [`DENY`] or [`PENALTY`] for a block.
     pub(super) limit: String,
-    /// Nanoseconds until a packet passes; [`u64::MAX`] if none ever does.
+    /// What passes at once after a rest, and now, in the unit that the limit counts; 0 for a block.
+    most: u64,
+    left: u64,
+    /// What a request takes, in the same unit.
+    request: u64,
+    /// Nanoseconds until requests pass; 0 if they do now, [`u64::MAX`] if none ever does.
     pub(super) wait: u64,
     /// Whether the kernel drops packets of the source.
     drops: bool,
@@ -62,12 +73,38 @@ pub(super) struct Over {
 const DENY: &str = "deny";
 const PENALTY: &str = "penalty";
 
-impl fmt::Display for Over {
+impl Left {
+    /// Whether less than the reserve is left, or the source is blocked.
+    const fn is_over(&self) -> bool {
+        self.wait > 0
+    }
+
+    /// What has to be left for a request to pass. It is what lets the client be told 429: the answer, and the next request with
+    /// it, take packets too. By the time that the kernel drops, a client has no way to learn why. A fifth is what a packet limit
+    /// calls [near](limiter_common::algorithm::near), and has room for the acknowledgements of a larger answer. A small limit
+    /// keeps half for requests.
+    fn reserve(&self) -> u64 {
+        (self.most / 5).max(self.request).min(self.most / 2)
+    }
+
+    /// Whether so many requests may have used what was left above the reserve.
+    fn may_be_over(&self, requests: u64) -> bool {
+        let used = self.request.saturating_mul(requests);
+        !self.is_over() && self.left.saturating_sub(used) < self.reserve()
+    }
+
+    /// The part that is left, in millionths.
+    fn share(&self) -> u128 {
+        u128::from(self.left) * 1_000_000 / u128::from(self.most.max(1))
+    }
+}
+
+impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "over={}", self.limit)?;
         match self.wait {
-            u64::MAX => Ok(()),
-            wait => write!(f, ";wait={}", wait.div_ceil(1_000_000_000)),
+            0 => write!(f, "within={};left={}", self.limit, self.left),
+            u64::MAX => write!(f, "over={}", self.limit),
+            wait => write!(f, "over={};wait={}", self.limit, wait.div_ceil(1_000_000_000)),
         }
     }
 }
@@ -96,33 +133,60 @@ struct ReportUntil {
 struct ReportLimit {
     name: String,
     mode: String,
+    count: String,
+    algorithm: Option<String>,
     state: Option<ReportState>,
 }
 
 #[derive(Deserialize)]
 struct ReportState {
+    limit: u64,
+    used: u64,
+    remaining: u64,
     next_packet_seconds: Option<f64>,
+    full_seconds: f64,
+}
+
+/// What the agent told of a source.
+struct Told {
+    /// When, in ns of `CLOCK_MONOTONIC`.
+    at: u64,
+    /// Requests that were decided about by it.
+    requests: u64,
+    limits: Arc<[Left]>,
 }
 
 /// What is known of a source.
 #[derive(Default)]
 struct Known {
-    /// What the agent told, and when, in ns of `CLOCK_MONOTONIC`.
-    told: Mutex<Option<(u64, Arc<[Over]>)>>,
+    told: Mutex<Option<Told>>,
     /// Held by who asks.
     asking: tokio::sync::Mutex<()>,
 }
 
 impl Known {
-    /// What was told within a time before `now`, both in ns.
-    fn within(&self, time: u64, now: u64) -> Option<Arc<[Over]>> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, over) = told.as_ref()?;
-        (now.saturating_sub(*at) < time).then(|| Arc::clone(over))
+    /// What was told within a time before `now`, both in ns, for one more request. `None` if the requests that it was told for
+    /// may have used up a limit for which `counts` holds: a client is faster than what was told is old.
+    fn take(&self, time: u64, now: u64, counts: impl Fn(&Left) -> bool) -> Option<Arc<[Left]>> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = told.as_mut().filter(|told| now.saturating_sub(told.at) < time)?;
+        let may_be_over = |it: &Left| it.may_be_over(told.requests) && counts(it);
+        if told.limits.iter().any(may_be_over) {
+            return None;
+        }
+        told.requests = told.requests.saturating_add(1);
+        Some(Arc::clone(&told.limits))
     }
 
-    fn note(&self, now: u64, over: Arc<[Over]>) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, over));
+    fn is_within(&self, time: u64, now: u64) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.as_ref().is_some_and(|told| now.saturating_sub(told.at) < time)
+    }
+
+    /// Notes what was told at `now` for a request.
+    fn note(&self, now: u64, limits: Arc<[Left]>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        *told = Some(Told { at: now, requests: 1, limits });
     }
 }
 
@@ -203,51 +267,56 @@ impl Kernel {
         };
     }
 
-    /// The limits on packets that have nothing left for a source, as far as they are of concern to requests and the agent
-    /// answers: first those for which the policy refuses requests, and of these that with the longest wait. Tells with each
-    /// whether it refuses requests.
-    pub(super) async fn over(&self, policy: &Policy, source: IpAddr) -> Option<(Over, bool)> {
+    /// What a limit on packets has left for a source, of those that are of concern to requests, if the agent answers. It is one
+    /// that refuses requests; else one whose reserve is used up, the longest wait first; else the one with the least left. Tells
+    /// with it whether the policy has it refuse requests.
+    pub(super) async fn left(&self, policy: &Policy, source: IpAddr) -> Option<(Left, bool)> {
         // The agent knows sources, which are prefixes of addresses. So all addresses of one cost one question.
         let prefix = policy.key_prefix;
         let source = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
-        let known = self.known(source.try_into().ok()?).await?;
-        let is_block = |over: &Over| [DENY, PENALTY].contains(&&*over.limit);
+        let is_block = |left: &Left| [DENY, PENALTY].contains(&&*left.limit);
         let enforces = |limit: &Limit| limit.requests == OfRequests::Enforce;
-        let found = known.iter().filter_map(|over| {
-            if is_block(over) {
-                return Some((over, over.drops && policy.limits.iter().any(enforces)));
-            }
-            let limit = policy.limits.iter().find(|limit| limit.name == over.limit)?;
-            is_of_requests(limit).then_some((over, over.drops && enforces(limit)))
+        let of = |left: &Left| policy.limits.iter().find(|limit| limit.name == left.limit);
+        let counts = |left: &Left| of(left).is_some_and(is_of_requests);
+        let known = self.known(source.try_into().ok()?, counts).await?;
+        let found = known.iter().filter_map(|left| {
+            let refuses = if is_block(left) {
+                policy.limits.iter().any(enforces)
+            } else {
+                enforces(of(left).filter(|limit| is_of_requests(limit))?)
+            };
+            Some((left, refuses && left.drops && left.is_over()))
         });
-        let first = found.max_by_key(|(over, refuses)| (*refuses, over.wait));
-        first.map(|(over, refuses)| (over.clone(), refuses))
+        let first =
+            found.max_by_key(|(left, refuses)| (*refuses, left.wait, Reverse(left.share())));
+        first.map(|(left, refuses)| (left.clone(), refuses))
     }
 
-    /// What is known of a source, which the agent is asked about if need be.
-    async fn known(&self, source: IpAddr) -> Option<Arc<[Over]>> {
+    /// What is known of a source, which the agent is asked about if need be. It is asked again where requests may have used up
+    /// what it told of a limit that `counts` holds for.
+    async fn known(&self, source: IpAddr, counts: impl Fn(&Left) -> bool) -> Option<Arc<[Left]>> {
         let known = self.of(source, query::now());
-        let told = match known.within(KEPT, query::now()) {
-            Some(told) => Some(told),
-            None => match known.asking.try_lock() {
-                Ok(asking) => {
-                    if let Some(told) = self.ask_about(source, &known).await {
-                        self.asked.fetch_add(1, Relaxed);
-                        return Some(told);
-                    }
-                    drop(asking);
-                    known.within(STALE, query::now())
-                }
+        let mut told = known.take(KEPT, query::now(), &counts);
+        if told.is_none() {
+            let mut asking = known.asking.try_lock().ok();
+            if asking.is_none() {
                 // Another request asks.
-                Err(_) => match known.within(STALE, query::now()) {
-                    Some(told) => Some(told),
-                    None => {
-                        let _: Result<_, _> = timeout(self.patience, known.asking.lock()).await;
-                        known.within(STALE, query::now())
-                    }
-                },
-            },
-        };
+                told = known.take(STALE, query::now(), &counts);
+                if told.is_none() {
+                    asking = timeout(self.patience, known.asking.lock()).await.ok();
+                    told = known.take(STALE, query::now(), &counts);
+                }
+            }
+            if told.is_none() && asking.is_some() {
+                if let Some(told) = self.ask_about(source, &known).await {
+                    self.asked.fetch_add(1, Relaxed);
+                    return Some(told);
+                }
+                drop(asking);
+            }
+            // Better what may be used up than nothing.
+            told = told.or_else(|| known.take(STALE, query::now(), |_| false));
+        }
         let count = if told.is_some() { &self.kept } else { &self.unknown };
         count.fetch_add(1, Relaxed);
         told
@@ -261,7 +330,7 @@ impl Kernel {
             return Arc::clone(known);
         }
         if sources.len() >= SOURCES {
-            sources.retain(|_, known| known.within(KEPT, now).is_some());
+            sources.retain(|_, known| known.is_within(KEPT, now));
         }
         let known = Arc::<Known>::default();
         if sources.len() < SOURCES {
@@ -271,16 +340,16 @@ impl Kernel {
     }
 
     /// Asks the agent, unless it was away just now or too much is asked at once.
-    async fn ask_about(&self, source: IpAddr, known: &Known) -> Option<Arc<[Over]>> {
+    async fn ask_about(&self, source: IpAddr, known: &Known) -> Option<Arc<[Left]>> {
         if query::now() < self.paused.load(Relaxed) {
             return None;
         }
         let _question = timeout(self.patience, self.questions.acquire()).await.ok()?.ok()?;
         match self.ask(source).await {
-            Ok(over) => {
+            Ok(limits) => {
                 self.note(false, query::now());
-                known.note(query::now(), Arc::clone(&over));
-                Some(over)
+                known.note(query::now(), Arc::clone(&limits));
+                Some(limits)
             }
             // It is there, and has much to do: the next question may come in time.
             Err(ClientError::Late(_)) => {
@@ -294,7 +363,7 @@ impl Kernel {
         }
     }
 
-    async fn ask(&self, source: IpAddr) -> Result<Arc<[Over]>, ClientError> {
+    async fn ask(&self, source: IpAddr) -> Result<Arc<[Left]>, ClientError> {
         let target = format!("/v1/source/{source}");
         let answer = self.agent.ask(Method::GET, &target, Bytes::new(), self.patience).await?;
         // Nothing is known of the source.
@@ -304,7 +373,7 @@ impl Kernel {
         let body = accepted(answer)?;
         let report: Report = serde_json::from_slice(&body)
             .map_err(|error| ClientError::Broken(error.to_string()))?;
-        Ok(report.over().into())
+        Ok(report.left().into())
     }
 
     pub(super) fn family(&self) -> Family {
@@ -322,32 +391,60 @@ impl Kernel {
 }
 
 impl Report {
-    /// The limits that have nothing left, and the blocks of the source.
-    fn over(self) -> Vec<Over> {
+    /// What limits have left, and the blocks of the source.
+    fn left(self) -> Vec<Left> {
         if self.allowed.is_some() {
             return Vec::new();
         }
         let drops = self.mode == "enforce";
-        // Beyond what fits it is the largest number.
-        let wait = |seconds: Option<f64>| seconds.map_or(u64::MAX, |it| (it * 1e9).ceil() as u64);
         let blocks = [(DENY, self.denied), (PENALTY, self.blocked), (PENALTY, self.penalty)];
         let blocks = blocks.into_iter().filter_map(|(list, until)| {
-            let wait = wait(until?.seconds_left);
-            Some(Over { limit: list.to_owned(), wait, drops })
+            let wait = until?.seconds_left.map_or(u64::MAX, nanoseconds);
+            Some(Left { limit: list.to_owned(), most: 0, left: 0, request: 0, wait, drops })
         });
-        let over = self.limits.into_iter().filter_map(|limit| {
-            let seconds = limit.state?.next_packet_seconds;
-            if seconds.is_some_and(|it| it <= 0.0) {
-                return None;
-            }
-            let wait = wait(seconds);
-            let drops = drops && limit.mode == "enforce";
-            // The layer is no part of the name.
-            let name = limit.name.split(' ').next()?.to_owned();
-            Some(Over { limit: name, wait, drops })
-        });
-        blocks.chain(over).collect()
+        let limits = self.limits.into_iter().filter_map(|it| it.left(drops));
+        blocks.chain(limits).collect()
     }
+}
+
+impl ReportLimit {
+    /// What it has left; `None` if it has no state for the source. `drops`: whether the kernel drops packets at all.
+    fn left(self, drops: bool) -> Option<Left> {
+        let state = self.state?;
+        let request = match &*self.count {
+            "bytes" => PACKETS * PACKET_BYTES,
+            "connections" | "syns" => 1,
+            _ => PACKETS,
+        };
+        // The layer is no part of the name.
+        let limit = self.name.split(' ').next()?.to_owned();
+        let drops = drops && self.mode == "enforce";
+        let (most, left) = (state.limit, state.remaining);
+        let mut it = Left { limit, most, left, request, wait: 0, drops };
+        let is_bucket =
+            matches!(self.algorithm.as_deref(), Some("token_bucket" | "leaky_bucket" | "gcra"));
+        it.wait = match state.next_packet_seconds {
+            None => u64::MAX,
+            Some(next) if next <= 0.0 && left >= it.reserve() => 0,
+            Some(next) => {
+                // A client that waited so long needs the reserve and what its next request takes.
+                let enough = it.reserve().saturating_add(request).min(most);
+                let missing = enough.saturating_sub(left);
+                // A bucket is refilled steadily. Of other algorithms, it is known when all is there again.
+                let seconds = match is_bucket {
+                    true => state.full_seconds * missing as f64 / state.used.max(1) as f64,
+                    false => state.full_seconds,
+                };
+                nanoseconds(next.max(seconds)).max(1)
+            }
+        };
+        Some(it)
+    }
+}
+
+/// Beyond what fits it is the largest number.
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9).ceil() as u64
 }
 
 #[cfg(test)]
@@ -357,17 +454,19 @@ mod tests {
     const REPORT: &str = r#"{
         "schema": "limiter.source/1", "mode": "enforce", "allowed": null, "denied": null, "blocked": null, "penalty": null,
         "limits": [
-            {"name": "web", "mode": "enforce", "state": {"next_packet_seconds": 2.5}},
-            {"name": "web (layer 2)", "mode": "enforce", "state": {"next_packet_seconds": 0.0}},
-            {"name": "watched", "mode": "monitor", "state": {"next_packet_seconds": null}},
-            {"name": "by-port", "mode": "enforce", "state": null}
+            {"name": "web", "mode": "enforce", "count": "packets", "algorithm": "fixed_window", "state":
+                {"limit": 100, "used": 100, "remaining": 0, "next_packet_seconds": 2.5, "full_seconds": 2.5}},
+            {"name": "web (layer 2)", "mode": "enforce", "count": "packets", "algorithm": "token_bucket", "state":
+                {"limit": 100, "used": 60, "remaining": 40, "next_packet_seconds": 0.0, "full_seconds": 60.0}},
+            {"name": "watched", "mode": "monitor", "count": "packets", "algorithm": "token_bucket", "state":
+                {"limit": 0, "used": 0, "remaining": 0, "next_packet_seconds": null, "full_seconds": 0.0}},
+            {"name": "by-port", "mode": "enforce", "count": "packets", "algorithm": null, "state": null}
         ]
     }"#;
 
-    fn over(text: &str) -> Vec<(String, u64, bool)> {
+    fn told(text: &str) -> Vec<(String, bool)> {
         let report: Report = serde_json::from_str(text).unwrap();
-        let over = report.over().into_iter();
-        over.map(|it| (it.limit, it.wait, it.drops)).collect()
+        report.left().into_iter().map(|it| (it.to_string(), it.drops)).collect()
     }
 
     fn policy(web: OfRequests) -> Policy {
@@ -377,16 +476,71 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_with_nothing_left_is_told() {
-        let web = ("web".to_owned(), 2_500_000_000, true);
-        let watched = ("watched".to_owned(), u64::MAX, false);
-        assert_eq!(over(REPORT), [web, watched.clone()]);
-        let monitored = REPORT.replacen("enforce", "monitor", 1);
-        assert_eq!(over(&monitored), [("web".to_owned(), 2_500_000_000, false), watched]);
+    fn what_limits_have_left_is_told() {
+        let all = |drops| {
+            [("over=web;wait=3", drops), ("within=web;left=40", drops), ("over=watched", false)]
+                .map(|(text, drops)| (text.to_owned(), drops))
+        };
+        assert_eq!(told(REPORT), all(true));
+        assert_eq!(told(&REPORT.replacen("enforce", "monitor", 1)), all(false));
         let allowed = REPORT.replace("\"allowed\": null", "\"allowed\": {\"seconds_left\": null}");
-        assert_eq!(over(&allowed), []);
-        let text = |wait| Over { limit: "web".to_owned(), wait, drops: true }.to_string();
-        assert_eq!((&*text(1), &*text(u64::MAX)), ("over=web;wait=1", "over=web"));
+        assert_eq!(told(&allowed), []);
+    }
+
+    /// What a limit of 1 a second by this algorithm has left.
+    fn limit(count: &str, algorithm: &str, limit: u64, left: u64) -> Left {
+        let state = ReportState {
+            limit,
+            used: limit - left,
+            remaining: left,
+            next_packet_seconds: Some(0.0),
+            full_seconds: (limit - left) as f64,
+        };
+        let [name, mode, count, algorithm] =
+            ["web", "enforce", count, algorithm].map(str::to_owned);
+        let algorithm = Some(algorithm);
+        ReportLimit { name, mode, count, algorithm, state: Some(state) }.left(true).unwrap()
+    }
+
+    /// A client that is told 429 has packets left to read it by, and to ask again.
+    #[test]
+    fn a_limit_keeps_a_reserve_for_the_refusal() {
+        for (count, most, reserve, request) in [
+            ("packets", 60, 12, 10),
+            ("packets", 30, 10, 10),
+            ("packets", 10, 5, 10),
+            ("packets", 1, 0, 10),
+            ("bytes", 1_000_000, 200_000, 15_000),
+            ("bytes", 40_000, 15_000, 15_000),
+            ("connections", 3, 1, 1),
+        ] {
+            let with = |left| limit(count, "token_bucket", most, left);
+            assert_eq!(with(reserve).wait, 0, "{count} {most}");
+            if let Some(left) = reserve.checked_sub(1) {
+                let wait = with(left).wait.div_ceil(1_000_000_000);
+                let enough = (reserve + request).min(most);
+                assert_eq!(wait, enough - left, "{count} {most}: until a request passes again");
+            }
+        }
+        // What a window gives back when is not told: it has given back all at its end.
+        assert_eq!(limit("packets", "fixed_window", 60, 11).wait, 49_000_000_000);
+        let queue = |left| limit("packets", "leaky_bucket", 60, left).to_string();
+        assert_eq!([queue(11), queue(12)], ["over=web;wait=11", "within=web;left=12"]);
+    }
+
+    /// What was told does not hold for more requests than it has room for, however fast they come.
+    #[test]
+    fn requests_use_up_what_was_told() {
+        let known = Known::default();
+        let note = |left| known.note(0, [limit("packets", "token_bucket", 60, left)].into());
+        let take = || known.take(KEPT, 1, |_| true).is_some();
+        note(57);
+        let taken = (0..9).filter(|_| take()).count();
+        assert_eq!(taken, 4, "with that which asked, 5 requests of 10 packets above 12");
+        assert!(known.take(KEPT, 1, |_| false).is_some(), "of no concern");
+        note(11);
+        assert!((0..9).all(|_| take()), "who is refused takes nothing that would be left");
+        assert!(known.take(KEPT, KEPT, |_| true).is_none());
     }
 
     #[test]
@@ -398,11 +552,11 @@ mod tests {
         let kernel = Kernel::new(Path::new("/nowhere/agent.sock"));
         let source: IpAddr = "192.0.2.1".parse().unwrap();
         let later = query::now().saturating_add(60 * PAUSE);
-        kernel.of(source, 0).note(later, report.over().into());
-        let over = |web| runtime.block_on(kernel.over(&policy(web), source)).unwrap();
-        let (denied, refuses) = over(OfRequests::Enforce);
+        kernel.of(source, 0).note(later, report.left().into());
+        let left = |web| runtime.block_on(kernel.left(&policy(web), source)).unwrap();
+        let (denied, refuses) = left(OfRequests::Enforce);
         assert_eq!((&*denied.to_string(), refuses), ("over=deny", true));
-        assert!(!over(OfRequests::Advise).1);
+        assert!(!left(OfRequests::Advise).1);
     }
 
     /// Many requests of one source ask once, and one about whom the agent is late hides nobody.
@@ -429,7 +583,7 @@ mod tests {
         let asking = |patience| Arc::new(Kernel { patience, ..Kernel::new(&path) });
         let ask = |kernel: &Arc<Kernel>, address: &str| {
             let (kernel, source) = (Arc::clone(kernel), address.parse().unwrap());
-            runtime.spawn(async move { kernel.over(&policy(OfRequests::Enforce), source).await })
+            runtime.spawn(async move { kernel.left(&policy(OfRequests::Enforce), source).await })
         };
         let patient = asking(Duration::from_secs(60));
         let others: Vec<_> = (2..12).map(|it| ask(&patient, &format!("192.0.2.{it}"))).collect();
@@ -468,18 +622,18 @@ mod tests {
         let report: Report = serde_json::from_str(REPORT).unwrap();
         // However long this takes.
         let now = query::now().saturating_add(60 * PAUSE);
-        kernel.of(one, 0).note(now, report.over().into());
-        let over = |web, source| runtime.block_on(kernel.over(&policy(web), source));
-        let found = |refuses| {
-            let limit = "web".to_owned();
-            Some((Over { limit, wait: 2_500_000_000, drops: true }, refuses))
+        kernel.of(one, 0).note(now, report.left().into());
+        let over = |web, source| {
+            let left = runtime.block_on(kernel.left(&policy(web), source));
+            left.map(|(left, refuses)| (left.to_string(), refuses))
         };
+        let found = |refuses| Some(("over=web;wait=3".to_owned(), refuses));
         assert_eq!(over(OfRequests::Enforce, one), found(true));
         assert_eq!(over(OfRequests::Advise, one), found(false));
         assert_eq!(over(OfRequests::Off, one), None);
         // Addresses of one source share what was told of it.
         let report: Report = serde_json::from_str(REPORT).unwrap();
-        kernel.of("2001:db8::".parse().unwrap(), 0).note(now, report.over().into());
+        kernel.of("2001:db8::".parse().unwrap(), 0).note(now, report.left().into());
         let within = "2001:db8::2:0:0:1".parse().unwrap();
         assert_eq!(over(OfRequests::Enforce, within), found(true));
         // Nobody answers about the other, and the agent is not asked again at once.

@@ -22,7 +22,7 @@ use crate::{
     bridge::{
         answer::{Answer, Verdict},
         in_force::Untold,
-        kernel::{Over, is_of_requests},
+        kernel::{Left, is_of_requests},
         listener::Peer,
         push::{Connection, Refusal},
     },
@@ -50,11 +50,11 @@ pub(in crate::bridge) struct Question<'h> {
 
 /// What becomes of a request.
 pub(in crate::bridge) enum Decision {
-    /// What the limits on requests make of it, by the policy that they are of; and a limit on packets that has nothing left for
-    /// its source.
-    Answered(Answer, Arc<Policy>, Option<Over>),
-    /// A limit on packets that has nothing left for its source refuses it. Nothing was charged.
-    Refused(Over),
+    /// What the limits on requests make of it, by the policy that they are of; and what a limit on packets has left for its
+    /// source.
+    Answered(Answer, Arc<Policy>, Option<Left>),
+    /// A limit on packets that has too little left for its source refuses it. Nothing was charged.
+    Refused(Left),
 }
 
 /// An answer, and what it waits for.
@@ -132,15 +132,15 @@ impl Service {
         let source = source.masked(&Mask::new(prefix.ipv4, prefix.ipv6));
         let turn = Turn::new(&self.held, source);
         let question = Question { asked: question.asked.waiting(&turn), ..question };
-        let (answer, policy, over) = match self.decide(policy, &question).await? {
-            Decision::Answered(answer, policy, over) => (answer, policy, over),
+        let (answer, policy, left) = match self.decide(policy, &question).await? {
+            Decision::Answered(answer, policy, left) => (answer, policy, left),
             Decision::Refused(over) => {
                 return Ok((source::refused(&over, statuses[1], random()), None));
             }
         };
         let mut reply = Reply::answer(&answer, &policy, statuses);
-        if let Some(over) = over {
-            reply.insert(SOURCE, &over.to_string());
+        if let Some(left) = left {
+            reply.insert(SOURCE, &left.to_string());
         }
         let is_held = answer.hold > 0 && answer.verdict == Verdict::Pass && !question.peek;
         let untold = self.in_force.untold(&answer);
@@ -165,13 +165,13 @@ impl Service {
     ) -> Result<Decision, Fault> {
         let Question { asked, connection, is_remote, may_wait, cost, peek } = question;
         asked.check(checked)?;
-        let over = match checked.limits.iter().any(is_of_requests) {
-            true => self.kernel.over(checked, asked.source()).await,
+        let left = match checked.limits.iter().any(is_of_requests) {
+            true => self.kernel.left(checked, asked.source()).await,
             false => None,
         };
-        let over = match over {
+        let left = match left {
             Some((over, true)) => return Ok(Decision::Refused(over)),
-            over => over.map(|(over, _)| over),
+            left => left.map(|(left, _)| left),
         };
         let now = query::now();
         let (answer, policy) = self.in_force.decide(&asked.request(), *cost, *peek, now);
@@ -197,7 +197,7 @@ impl Service {
                 pushed.settle().await;
             }
         }
-        Ok(Decision::Answered(answer, policy, over))
+        Ok(Decision::Answered(answer, policy, left))
     }
 }
 

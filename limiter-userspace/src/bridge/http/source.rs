@@ -1,4 +1,4 @@
-//! What is known of a source: `/v1/source`, and the refusal of requests for which the kernel has nothing left.
+//! What is known of a source: `/v1/source`, and the refusal of requests for which the kernel has too little left.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
         answer::{RequestFill, Standing},
         client::{ClientError, accepted},
         fields::{exceeded, seconds_to_wait},
-        kernel::Over,
+        kernel::Left,
     },
     policy::{Policy, document::request_key_name, model::name_of_layer},
     query,
@@ -33,8 +33,8 @@ pub(super) fn asked_of(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/source/")
 }
 
-/// The answer to a request of a source that a limit on packets has nothing left for. Nothing is charged for it.
-pub(super) fn refused(over: &Over, deny: u16, jitter: u32) -> Reply {
+/// The answer to a request of a source that a limit on packets has too little left for. Nothing is charged for it.
+pub(super) fn refused(over: &Left, deny: u16, jitter: u32) -> Reply {
     let mut reply = Reply::new(deny);
     reply.json("application/problem+json", &exceeded(std::slice::from_ref(&over.limit)));
     if let Some(seconds) = seconds_to_wait(over.wait, jitter) {

@@ -256,7 +256,7 @@ async fn answer(
         Err(fault) => Err(fault),
     };
     let (status, texts) = match decision {
-        Ok(Decision::Answered(answer, policy, over)) => {
+        Ok(Decision::Answered(answer, policy, left)) => {
             let fields = fields(&policy, &answer, random()).into_iter();
             let mut texts: Vec<_> =
                 fields.map(|(name, value)| (name.replace('-', "_"), value)).collect();
@@ -268,7 +268,7 @@ async fn answer(
             tell("degrade", degraded(&policy, &answer));
             tell("lease", answer.leases.told());
             places = Some(service.in_force.untold(&answer)).filter(|_| !answer.leases.is_empty());
-            tell("source", over.map(|over| over.to_string()));
+            tell("source", left.map(|left| left.to_string()));
             (answer.verdict.refusal().unwrap_or(204), texts)
         }
         Ok(Decision::Refused(over)) => {

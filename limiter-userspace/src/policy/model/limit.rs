@@ -217,16 +217,16 @@ pub enum Unproven {
     Block,
 }
 
-/// What becomes of requests of a source that a limit on packets has nothing left for.
+/// What becomes of requests of a source, by what a limit on packets has left for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfRequests {
     /// Nothing: the bridge does not ask about it.
     #[default]
     Off,
-    /// They pass, and the service is told.
+    /// They pass, and the service is told what is left.
     Advise,
-    /// They are refused, as long as the kernel drops packets of the source.
+    /// They are refused while little is left, unless the kernel drops nothing of the source.
     Enforce,
 }
 
