@@ -41,7 +41,8 @@ impl Overrides {
     ) -> Result<Self, PolicyError> {
         let mut overrides = Self::default();
         for (at, entry) in limit.overrides.iter().enumerate() {
-            if limit.mode != Mode::Drop {
+            // What is not limited has no state, and neither has what is refused.
+            if limit.mode != Mode::Drop && entry.layers.is_some() {
                 check_key(policy, limit, entry, layers)?;
             }
             let asked = entry.fields.iter();

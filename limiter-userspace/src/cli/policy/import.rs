@@ -10,12 +10,12 @@ use serde_json::json;
 
 use crate::{
     bridge::decide,
-    cli::stderr::warn_of_document,
+    cli::stderr::{warn, warn_of_document},
     error::{Error, Result},
     output::stream::Output,
     policy::{
         Policy,
-        document::{DOCUMENT_BYTES, parse, ratelimit, read_file, to_yaml},
+        document::{parse, ratelimit, read_document, to_yaml},
         reading::name,
     },
 };
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Import {
     /// Algorithm of the limits
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Algorithm::SlidingWindow)]
     algorithm: Algorithm,
-    /// The configuration, in YAML, also in a ConfigMap of Kubernetes; or a folder of such files
+    /// The configuration, in YAML, also in a ConfigMap of Kubernetes; a folder of such files; or - for the standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -67,9 +67,9 @@ impl Import {
             Algorithm::TokenBucket => ratelimit::WindowAlgorithm::TokenBucket,
         };
         let mut policy = Policy::default();
-        for file in files(&self.file)? {
+        for file in files(&self.file, output)? {
             let failed = |error| Error::system(format!("read {}", name(&file)), error);
-            let text = read_file(&file, DOCUMENT_BYTES)
+            let text = read_document(&file)
                 .map_err(|error| failed(io::Error::other(error.to_string())))?;
             for warnings in ratelimit::import(&name(&file), &text, algorithm, &mut policy)? {
                 warn_of_document(&warnings, output);
@@ -89,8 +89,8 @@ impl Import {
     }
 }
 
-/// The file, or those of a folder, in the order of their names.
-fn files(path: &Path) -> Result<Vec<PathBuf>> {
+/// The file, or those of a folder, in the order of their names. Warns of folders in it, whose files are left out.
+fn files(path: &Path, output: &Output) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -98,7 +98,18 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(failed)? {
         let file = entry.map_err(failed)?.path();
-        if file.extension().is_some_and(|it| it == "yaml" || it == "yml") {
+        // Kubernetes keeps what it mounts in folders whose names begin so.
+        let is_hidden =
+            || file.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
+        if file.is_dir() {
+            if !is_hidden() {
+                let folder = name(&file);
+                warn(
+                    &format!("{folder} is a folder: its files are left out; import it alone"),
+                    output,
+                );
+            }
+        } else if file.extension().is_some_and(|it| it == "yaml" || it == "yml") {
             files.push(file);
         }
     }

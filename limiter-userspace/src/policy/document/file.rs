@@ -165,7 +165,10 @@ impl<R: BufRead> Read for Gunzip<R> {
 const STDIN: &str = "-";
 
 /// Reads a document of at most [`DOCUMENT_BYTES`]: a regular file, or the standard input for the path `-`.
-pub(super) fn read_document(path: &Path) -> Result<Vec<u8>, FileError> {
+///
+/// # Errors
+/// [`FileError`] for what cannot be read, is no regular file, or has more bytes.
+pub fn read_document(path: &Path) -> Result<Vec<u8>, FileError> {
     let most = DOCUMENT_BYTES;
     if path.as_os_str() != STDIN {
         return read_file(path, most);

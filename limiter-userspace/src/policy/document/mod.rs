@@ -49,7 +49,6 @@ use self::{
     about::Passes,
     fault::Findings,
     fields::{Fields, list, named},
-    file::read_document,
     limit::Found,
     names::On,
     prefixes::sets_and_tenants,
@@ -61,8 +60,8 @@ pub use self::{
     diff::{Change, diff},
     fault::{Fault, Faults, Unsaved, Warnings},
     file::{
-        DOCUMENT_BYTES, FileError, GZIP, Gunzip, SET_BYTES, SetFiles, document_name, read_file,
-        read_up_to, unpacked,
+        DOCUMENT_BYTES, FileError, GZIP, Gunzip, SET_BYTES, SetFiles, document_name, read_document,
+        read_file, read_up_to, unpacked,
     },
     instant::{INSTANTS, format_instant, parse_instant},
     key::key_name,

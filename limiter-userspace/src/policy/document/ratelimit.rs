@@ -2,15 +2,21 @@
 //!
 //! There, the entries of a descriptor are looked up one after the other in a tree of keys and values. A value itself comes before
 //! one with a `*`, and a node without a value is for all others. Here, the nodes of one key below the same node are one limit:
-//! the node without a value has its rate, and the others are overrides. What has no such form is warned of.
+//! the node without a value has its rate, and the others are overrides. A limit is about descriptors that have its entries. As
+//! there all entries count, it exempts those that have what nodes with more entries are about. What has no such form is warned of.
 
 mod words;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 
-use self::words::{Values, about, is_header, name_of, prefix, unique, values};
+use self::words::{
+    Values, about, any, is_header, is_within, name_of, prefix, restrict, unique, values,
+};
 use super::{
     DOCUMENT_BYTES, Faults, Warnings,
     fault::Findings,
@@ -84,7 +90,7 @@ pub fn import(
             _ => None,
         };
         match files {
-            None => Reader { policy, findings: &mut findings, algorithm, domain: None }.read(&root),
+            None => Reader::new(policy, &mut findings, algorithm).read(&root),
             Some(files) => {
                 for (word, node) in files {
                     if let Some(text) = scalar::text(node, &mut findings) {
@@ -93,8 +99,7 @@ pub fn import(
                         let own = Source::new(&name, text);
                         let mut found = Findings::new(&own);
                         if let Some(root) = tree(text, &mut found) {
-                            let findings = &mut found;
-                            Reader { policy, findings, algorithm, domain: None }.read(&root);
+                            Reader::new(policy, &mut found, algorithm).read(&root);
                         }
                         all.push(found.take_warnings());
                         if let Some(faults) = found.into_faults() {
@@ -144,13 +149,35 @@ struct Path {
 }
 
 impl Path {
-    fn has(&self, part: &RequestKeyPart) -> bool {
-        let is_matched = match part {
-            RequestKeyPart::Field(field) => self.fields.contains_key(field),
-            _ => !self.sources.is_empty(),
-        };
-        is_matched || self.parts.contains(part)
+    /// The keys of the entries.
+    fn keys(&self) -> Keys {
+        keys(&self.fields, &self.sources, &self.parts)
     }
+}
+
+/// The keys of entries.
+type Keys = BTreeSet<RequestKeyPart>;
+
+/// The keys of the entries that are matched or counted by.
+fn keys(
+    fields: &BTreeMap<Field, Vec<Pattern>>,
+    sources: &[Whom],
+    parts: &[RequestKeyPart],
+) -> Keys {
+    let fields = fields.keys().filter(|field| **field != Field::Domain);
+    let source = (!sources.is_empty()).then_some(RequestKeyPart::Source);
+    fields.cloned().map(RequestKeyPart::Field).chain(source).chain(parts.iter().cloned()).collect()
+}
+
+/// Has a limit exempt descriptors that have the entries of a node and more than those of the limit.
+fn exempt_longer(limit: &mut RequestLimit, nodes: &BTreeSet<Keys>) {
+    // What refuses everything counts by nothing.
+    let parts = if limit.mode == Mode::Drop { &[][..] } else { &limit.key.parts };
+    let own = keys(&limit.matching.fields, &limit.matching.sources, parts);
+    let longer = nodes.iter().filter(|node| own.is_subset(node));
+    let more: Keys = longer.flatten().filter(|key| !own.contains(key)).cloned().collect();
+    // The first that fits applies.
+    limit.overrides.splice(0..0, more.iter().flat_map(any));
 }
 
 /// What a node says of rates.
@@ -158,6 +185,19 @@ enum Told {
     Nothing,
     Unlimited,
     Limited(Allowance),
+    /// No request passes.
+    Refused,
+}
+
+/// Overrides that exempt what nodes before a node of these values are about: that is not what the node is about.
+fn others(
+    part: &RequestKeyPart,
+    values: &Values,
+    before: &[(Values, &Node<'_>)],
+) -> Vec<RequestOverride> {
+    let before = before.iter().filter_map(|(values, _)| values.as_ref());
+    let within = before.filter(|it| is_within(part, it, values.as_ref()));
+    within.filter_map(|it| about(part, it, None)).collect()
 }
 
 struct Reader<'p, 'f, 's> {
@@ -165,16 +205,30 @@ struct Reader<'p, 'f, 's> {
     findings: &'f mut Findings<'s>,
     algorithm: WindowAlgorithm,
     domain: Option<String>,
+    /// The keys of the entries of each node.
+    nodes: BTreeSet<Keys>,
 }
 
-impl Reader<'_, '_, '_> {
+impl<'p, 'f, 's> Reader<'p, 'f, 's> {
+    const fn new(
+        policy: &'p mut Policy,
+        findings: &'f mut Findings<'s>,
+        algorithm: WindowAlgorithm,
+    ) -> Self {
+        Self { policy, findings, algorithm, domain: None, nodes: BTreeSet::new() }
+    }
+
     fn read(mut self, root: &Node<'_>) {
         let Some(domain) = get(root, "domain") else {
             return self.findings.add(root.at, "there is no `domain`", "give a file of ratelimit");
         };
         self.domain = scalar::text(domain, self.findings).map(str::to_owned);
+        let first = self.policy.on_requests.len();
         if let Some(nodes) = get(root, "descriptors") {
             self.level(nodes, &Path::default());
+        }
+        for limit in self.policy.on_requests.iter_mut().skip(first) {
+            exempt_longer(limit, &self.nodes);
         }
     }
 
@@ -222,7 +276,8 @@ impl Reader<'_, '_, '_> {
                 "have the proxy send a key of lower-case letters",
             );
         };
-        if path.has(&part) {
+        let mut keys = path.keys();
+        if !keys.insert(part.clone()) {
             let message = format!("{} is in a descriptor twice, which is left out", ticked(key));
             return self.findings.warn(at, message, "have the proxy send two keys");
         }
@@ -230,12 +285,20 @@ impl Reader<'_, '_, '_> {
             let message = format!("{} has more than {MOST_OVERRIDES} values", ticked(key));
             return self.findings.add(at, message, "write those that begin alike with a `*`");
         }
+        self.nodes.insert(keys);
         let mut nodes: Vec<(Values, &Node<'_>)> =
             nodes.iter().map(|node| (values(node), *node)).collect();
+        // Those that others are within come after them.
         nodes.sort_by_key(|(values, _)| match values {
-            Some(Pattern::Exact(_)) => 0,
-            Some(Pattern::Prefix(_)) => 1,
-            None => 2,
+            Some(pattern @ Pattern::Exact(_)) => {
+                let length = match part {
+                    RequestKeyPart::Source => prefix(pattern).map(|prefix| prefix.prefix_len()),
+                    _ => None,
+                };
+                (0, Reverse(length))
+            }
+            Some(Pattern::Prefix(_)) => (1, Reverse(None)),
+            None => (2, Reverse(None)),
         });
         self.limit(key, &part, &nodes, path);
         for (at, (values, node)) in nodes.iter().enumerate() {
@@ -253,21 +316,15 @@ impl Reader<'_, '_, '_> {
                     below.sources.push(Whom::Prefix(prefix));
                 }
             }
-            // What a node before this one is about is not what this is about.
             if !matches!(values, Some(Pattern::Exact(_))) {
                 below.parts.push(part.clone());
-                let others = nodes.iter().take(at).filter_map(|(values, _)| values.as_ref());
-                below.exempt.extend(others.filter_map(|it| about(&part, it, None)));
             }
+            below.exempt.extend(others(&part, values, &nodes[..at]));
             if below.exempt.len() > MOST_OVERRIDES {
                 let message =
                     format!("there are more than {MOST_OVERRIDES} values of the keys above");
                 self.findings.add(node.at, message, "write those that begin alike with a `*`");
                 continue;
-            }
-            if get(node, "rate_limit").is_some() {
-                let message = "its limit counts descriptors with further entries, too";
-                self.findings.warn(node.at, message, "have the proxy send one or the other");
             }
             self.level(children, &below);
         }
@@ -295,11 +352,20 @@ impl Reader<'_, '_, '_> {
             limit.mode = Mode::Monitor;
         }
         let mut is_limiting = false;
-        for (values, node) in nodes {
+        for (at, (values, node)) in nodes.iter().enumerate() {
             self.warn_of_lost(node);
             let told = self.told(node);
             is_limiting |= matches!(told, Told::Limited(_));
             let allowance = match told {
+                Told::Refused if is_shadow(node) => {
+                    let message = "with `shadow_mode`, what 0 would refuse is not counted";
+                    self.findings.warn(node.at, message, "add a limit with `action: monitor`");
+                    None
+                }
+                Told::Refused => {
+                    self.refuse(part, values, others(part, values, &nodes[..at]), path);
+                    None
+                }
                 Told::Limited(_) if is_shadow(node) && !is_monitored => {
                     let message =
                         "with `shadow_mode` beside values without it, this is not limited";
@@ -340,6 +406,34 @@ impl Reader<'_, '_, '_> {
             limit.name = self.name(path.words.iter().map(String::as_str).chain([&*only]));
             self.policy.on_requests.push(limit);
         }
+    }
+
+    /// Makes a limit that refuses what a node of these values is about, but for `others`.
+    fn refuse(
+        &mut self,
+        part: &RequestKeyPart,
+        values: &Values,
+        others: Vec<RequestOverride>,
+        path: &Path,
+    ) {
+        let mut limit = RequestLimit::new("", &[RequestKeyPart::Source]);
+        limit.mode = Mode::Drop;
+        limit.matching.fields.clone_from(&path.fields);
+        limit.matching.sources.clone_from(&path.sources);
+        for part in &path.parts {
+            restrict(&mut limit.matching, part, None);
+        }
+        // A value that is no source is warned of where it would be exempt.
+        if !restrict(&mut limit.matching, part, values.as_ref()) {
+            return;
+        }
+        let domain = self.domain.iter().map(|domain| Pattern::Exact(domain.clone()));
+        limit.matching.fields.insert(Field::Domain, domain.collect());
+        limit.overrides.clone_from(&path.exempt);
+        limit.overrides.extend(others);
+        let words = values.as_ref().map_or_else(|| "refused".to_owned(), ToString::to_string);
+        limit.name = self.name(path.words.iter().map(String::as_str).chain([&*words]));
+        self.policy.on_requests.push(limit);
     }
 
     /// The part of a key that the entries of this key are; `None` if a descriptor cannot tell it.
@@ -409,11 +503,10 @@ impl Reader<'_, '_, '_> {
         let Some(limit) = scalar::whole(node, "the number", range, self.findings) else {
             return Told::Nothing;
         };
-        if limit == 0 {
-            let message = "0 is more than nothing here: 1 passes";
-            self.findings.warn(node.at, message, "make it a limit with `action: drop`");
+        match limit {
+            0 => Told::Refused,
+            _ => Told::Limited(self.allowance(limit, seconds * SECOND)),
         }
-        Told::Limited(self.allowance(limit.max(1), seconds * SECOND))
     }
 
     const fn allowance(&self, limit: u64, window: u64) -> Allowance {

@@ -76,6 +76,10 @@ fn a_configuration_of_the_other_service_becomes_a_document() {
         (&json["schema"], &json["policy"]),
         (&"limiter.import/1".into(), &outcome.stdout.into())
     );
+    fs::create_dir(folder.join("more")).unwrap();
+    bench.run(&command).outcome().unwrap().assert_exit_code(0).assert_says(&["more is a folder"]);
+    let piped = bench.run("policy import --from ratelimit -").input(b"domain: three").unwrap();
+    piped.outcome().unwrap().assert_exit_code(0);
     fs::write(folder.join("three.yaml"), "domain: three\ndescriptors: [{ value: a }]").unwrap();
     let outcome = bench.run(&command).outcome().unwrap();
     assert_ne!(outcome.code, 0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{
     super::{
@@ -13,7 +13,9 @@ use super::{
 };
 use crate::policy::{
     KeyPrefix,
-    model::{Allowance, OverrideWhom, Pattern, RequestKeyPart, RequestOverride},
+    model::{
+        Allowance, OverrideWhom, Pattern, RequestKeyPart, RequestMatch, RequestOverride, Whom,
+    },
 };
 
 /// The values that a node is about; `None`: all.
@@ -50,6 +52,56 @@ pub(super) fn about(
             RequestOverride { whom, fields: BTreeMap::new(), layers }
         }
     })
+}
+
+/// The prefixes that have all sources.
+fn all_sources() -> [IpNet; 2] {
+    [IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
+}
+
+/// Overrides that exempt what has any value.
+pub(super) fn any(part: &RequestKeyPart) -> Vec<RequestOverride> {
+    if matches!(part, RequestKeyPart::Field(_)) {
+        return about(part, &Pattern::Prefix(String::new()), None).into_iter().collect();
+    }
+    let prefixes = all_sources().map(|prefix| RequestOverride {
+        whom: Some(OverrideWhom::Prefix(prefix)),
+        fields: BTreeMap::new(),
+        layers: None,
+    });
+    prefixes.into()
+}
+
+/// Has a match be about these values, or about any if there is no pattern. Returns whether they can be.
+pub(super) fn restrict(
+    matching: &mut RequestMatch,
+    part: &RequestKeyPart,
+    pattern: Option<&Pattern>,
+) -> bool {
+    match (part, pattern.map(prefix)) {
+        (RequestKeyPart::Field(field), _) => {
+            let pattern = pattern.cloned().unwrap_or(Pattern::Prefix(String::new()));
+            matching.fields.insert(field.clone(), vec![pattern]);
+        }
+        (_, None) => matching.sources.extend(all_sources().map(Whom::Prefix)),
+        (_, Some(None)) => return false,
+        (_, Some(Some(prefix))) => matching.sources.push(Whom::Prefix(prefix)),
+    }
+    true
+}
+
+/// Whether what has a value of the first is, in part, what has one of the second: of any without one.
+pub(super) fn is_within(part: &RequestKeyPart, inner: &Pattern, outer: Option<&Pattern>) -> bool {
+    let Some(outer) = outer else { return true };
+    match part {
+        RequestKeyPart::Field(_) => {
+            let (Pattern::Exact(text) | Pattern::Prefix(text)) = inner;
+            matches!(outer, Pattern::Prefix(start) if text.starts_with(&**start)) && inner != outer
+        }
+        _ => prefix(outer)
+            .zip(prefix(inner))
+            .is_some_and(|(outer, inner)| outer.contains(&inner) && outer != inner),
+    }
 }
 
 /// The prefix of a value of a source.
