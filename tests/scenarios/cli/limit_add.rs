@@ -150,8 +150,6 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
             3,
             &["limit ssh has the match", "limit set ssh"],
         ),
-        // Without a match it would be about all packets.
-        ("limit add http --rate 5/min", 3, &["--match tcp:http --count connections --rate 5/min"]),
         ("limit add source --rate 5/s", 3, &["source", "limit set source"]),
         ("limit add new --match ssh --rate 5/s", 2, &["tcp:ssh"]),
         ("limit add new --match tpc:22 --rate 5/s", 2, &["tpc:22", "tcp:22, udp:53"]),
@@ -168,4 +166,8 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
         let words = ["would drop every packet, as it has no match", "--match udp:53", "hint: "];
         bench.refused(command, 3, &words);
     }
+    // Without a match it would be about all packets, as another one is.
+    bench.done("limit set source --rate 1kpps");
+    let words = ["--match tcp:http --count connections --rate 5/min"];
+    bench.refused("limit add http --rate 5/min", 3, &words);
 }
