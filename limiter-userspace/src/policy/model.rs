@@ -21,8 +21,8 @@ pub use self::{
     allowance::Allowance,
     control::{Control, ControlBudgets, ControlOverride},
     limit::{
-        Costs, Count, Key, KeyPart, Layer, Limit, Mode, OfRequests, PacketKind, Penalty, Unproven,
-        name_of_layer,
+        Costs, Count, Key, KeyPart, Layer, Limit, Mode, OfRequests, PacketKind, Penalty, Proxied,
+        Unproven, name_of_layer,
     },
     matching::{Match, Service, TcpFlags, Whom},
     overrides::{Given, Override, OverrideWhom},

@@ -11,7 +11,7 @@ use limiter_userspace::policy::{
     model::{
         Allowance, Control, ControlBudgets, ControlOverride, Costs, Count, GlobalMode, Key,
         KeyPart, KeyPrefix, Layer, Limit, Listed, Match, Mode, OfRequests, Override, OverrideWhom,
-        PacketKind, Penalty, Policy, Service, TcpFlags, Unproven, Whom,
+        PacketKind, Penalty, Policy, Proxied, Service, TcpFlags, Unproven, Whom,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
@@ -221,6 +221,7 @@ pub(crate) fn penalty() -> impl Strategy<Value = Penalty> {
         backoff,
         max: max.max(block),
         unproven: Unproven::Ignore,
+        proxied: Proxied::Spare,
     })
 }
 

@@ -6,8 +6,8 @@ use limiter_userspace::policy::{
     document::{diff, parse},
     model::{
         Allowance, Attribute, AttributeSource, Field, HeaderSet, Idempotency, Missing, Mode,
-        OnFailure, OverrideWhom, Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer,
-        RequestLimit, RequestMatch, RequestOverride,
+        OnFailure, OverrideWhom, Pattern, Penalty, Proxied, RequestCost, RequestKey,
+        RequestKeyPart, RequestLayer, RequestLimit, RequestMatch, RequestOverride,
     },
 };
 use proptest::{
@@ -151,10 +151,12 @@ pub(crate) fn limit(index: u16) -> impl Strategy<Value = RequestLimit> {
             any::<bool>(),
         );
         let parts = (matching(index), key(), cost(), vec(layer, layers));
+        let proxied = select(vec![Proxied::Spare, Proxied::Block]);
+        let penalty = (penalty(), proxied).prop_map(|(it, proxied)| Penalty { proxied, ..it });
         let more = (
             words,
             headers(),
-            (option::of(checked(algorithm)), option::of(penalty())),
+            (option::of(checked(algorithm)), option::of(penalty)),
             overrides(algorithm, layers),
         );
         (parts, more, checked(algorithm)).prop_map(move |(parts, more, first)| {

@@ -17,7 +17,8 @@ use limiter_userspace::{
     policy::{
         Builtin, KeyPrefix, Policy,
         model::{
-            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Unproven,
+            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Proxied,
+            Unproven,
         },
     },
     query::Inquiry,
@@ -71,6 +72,7 @@ fn any_policy(random: &mut Random) -> Policy {
             backoff: 2,
             max: SECOND,
             unproven: Unproven::Block,
+            proxied: Proxied::Spare,
         });
         let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
         let count = match (bytes, opens) {
@@ -281,6 +283,7 @@ fn a_block_holds_for_a_source_without_an_entry() {
         backoff: 1,
         max: 600 * SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     };
     let opens = Limit {
         count: Count::Syns,
@@ -423,8 +426,14 @@ fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
 /// A first packet needs no entry even if a penalty or a new connection has to be recorded.
 #[test]
 fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
-    let penalty =
-        Penalty { after: 1, block: SECOND, backoff: 1, max: SECOND, unproven: Unproven::Block };
+    let penalty = Penalty {
+        after: 1,
+        block: SECOND,
+        backoff: 1,
+        max: SECOND,
+        unproven: Unproven::Block,
+        proxied: Proxied::Spare,
+    };
     let packets = limit("packets", &[KeyPart::Source], tokens(2));
     let opens = Limit { count: Count::Connections, ..packets.clone() };
     let packets = Limit { penalty: Some(penalty), ..packets };

@@ -10,7 +10,7 @@ use limiter_tests::packet::Frame;
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Builtin, Policy,
-    model::{Allowance, GlobalMode, KeyPart, Limit, Mode, Penalty, Unproven},
+    model::{Allowance, GlobalMode, KeyPart, Limit, Mode, Penalty, Proxied, Unproven},
     tallies,
 };
 
@@ -144,6 +144,7 @@ fn a_block_is_told_once_with_its_end() {
         backoff: 2,
         max: 3_600 * SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     };
     let it = limit("it", &[KeyPart::Source], allowance);
     let mut program = program(&policy_of([Limit { penalty: Some(penalty), ..it }]));

@@ -17,7 +17,7 @@ use limiter_userspace::{
         Policy,
         model::{
             Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty,
-            Unproven, Whom,
+            Proxied, Unproven, Whom,
         },
     },
     query::{Inquiry, blocked::Blocked},
@@ -41,6 +41,7 @@ pub(super) const PENALTY: Penalty = Penalty {
     backoff: 2,
     max: 200 * SECOND,
     unproven: Unproven::Block,
+    proxied: Proxied::Spare,
 };
 
 /// A limit of one UDP packet a day, with a penalty. It is a leaky bucket, so that part of a token is not
@@ -335,6 +336,7 @@ fn blocks_of_another_limit_make_none_longer() {
         backoff: 1,
         max: SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     });
     let mut program = program(&policy_of([strict("long", &[KeyPart::Source]), short]));
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);

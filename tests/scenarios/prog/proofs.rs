@@ -17,7 +17,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Policy,
-    model::{Allowance, KeyPart, Limit, Penalty, TcpFlags, Unproven},
+    model::{Allowance, KeyPart, Limit, Penalty, Proxied, TcpFlags, Unproven},
 };
 
 use super::{
@@ -34,6 +34,7 @@ const PENALTY: Penalty = Penalty {
     backoff: 2,
     max: 200 * SECOND,
     unproven: Unproven::Ignore,
+    proxied: Proxied::Spare,
 };
 /// The initial sequence number of the SYNs; the next one wraps to 0.
 const FIRST: u32 = u32::MAX;

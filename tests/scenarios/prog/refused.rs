@@ -9,7 +9,7 @@ use limiter_common::{
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Bucket, Builtin,
-    model::{KeyPart, Limit, Mode, Penalty, Unproven},
+    model::{KeyPart, Limit, Mode, Penalty, Proxied, Unproven},
 };
 
 use super::{
@@ -196,6 +196,7 @@ fn it_is_only_for_a_moment_where_there_is_a_penalty() {
         backoff: 1,
         max: SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     };
     let strict = |penalty| Limit { penalty, ..limit("strict", &[KeyPart::Source], tokens(5)) };
     let mut program = here(&[]);

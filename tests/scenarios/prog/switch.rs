@@ -9,7 +9,7 @@ use limiter_userspace::{
     datapath::monitoring::Monitoring,
     policy::{
         Policy,
-        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Unproven, Whom},
+        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Proxied, Unproven, Whom},
         units::parse_prefix,
     },
     query::{Inquiry, frame::Sighting},
@@ -127,6 +127,7 @@ fn who_is_over_a_limit_meanwhile_is_not_blocked_for_it() {
         backoff: 2,
         max: 600 * SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     };
     let strict = Limit {
         penalty: Some(penalty),

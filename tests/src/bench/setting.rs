@@ -11,7 +11,7 @@ use limiter_userspace::{
         Bucket, Builtin, Policy,
         model::{
             Allowance, Count, KeyPart, Layer, Limit, Listed, Override, OverrideWhom, Penalty,
-            Unproven, Whom,
+            Proxied, Unproven, Whom,
         },
         units::default_burst,
     },
@@ -42,6 +42,7 @@ const PENALTY: Penalty = Penalty {
     backoff: 2,
     max: 3_600 * SECOND,
     unproven: Unproven::Block,
+    proxied: Proxied::Spare,
 };
 
 /// The key of a limit, other than the source.

@@ -20,7 +20,7 @@ use http::{
     header::{COOKIE, HOST, HeaderName, HeaderValue},
 };
 
-use super::{fault::Fault, held::Turn};
+use super::{fault::Fault, held::Turn, proxied::is_proxied};
 use crate::{
     bridge::request::{Request, Told},
     policy::{
@@ -161,6 +161,11 @@ impl<'h> Asked<'h> {
     /// The source.
     pub(super) const fn source(&self) -> IpAddr {
         self.source
+    }
+
+    /// Whether it has the fields of a proxy other than the one that asks.
+    pub(super) fn is_proxied(&self) -> bool {
+        is_proxied(self.told.headers, self.source)
     }
 
     /// The same, for the decision.

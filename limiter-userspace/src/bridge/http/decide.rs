@@ -190,7 +190,12 @@ impl Service {
         {
             let is_limited = answer.verdict == Verdict::Limited;
             let wait = if is_limited { answer.wait() } else { u64::MAX };
-            let refusal = Refusal { source: asked.source(), key: answer.refused_key, wait };
+            let refusal = Refusal {
+                source: asked.source(),
+                is_proxied: asked.is_proxied(),
+                key: answer.refused_key,
+                wait,
+            };
             let pushed = self.pusher.refused(&policy, limit, &refusal, connection, now);
             // While the agent is away, there is nothing to wait for.
             if let Some(pushed) = pushed.filter(|_| *may_wait && self.link.fault().is_none()) {

@@ -6,6 +6,7 @@ mod budget;
 mod fault;
 mod held;
 mod parameters;
+pub(super) mod proxied;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -44,6 +45,7 @@ pub fn read(
         if told(Asked::read(&headers, limits.clone()).and_then(checked)).is_some()
             && let Ok(asked) = Asked::read(&headers, limits)
         {
+            let _: bool = asked.is_proxied();
             let request = asked.request();
             if let Some(path) = request.path {
                 // What does not begin so is no path, as the `*` of OPTIONS.

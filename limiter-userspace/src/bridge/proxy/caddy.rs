@@ -81,6 +81,8 @@ pub(super) fn write(
 			header_up X-Forwarded-Uri {{uri}}
 			# The source. Behind another proxy, set trusted_proxies and use {{client_ip}}.
 			header_up X-Real-IP {{remote_host}}
+			# What the client sent, and not what Caddy adds: it tells of a proxy before this one.
+			header_up X-Forwarded-For {{header.X-Forwarded-For}}
 {peer}			# Clients may have sent these.
 			header_up -X-Original-Method
 			header_up -X-Original-Uri

@@ -29,6 +29,8 @@ pub(super) enum Dropped {
     Elsewhere,
     /// The source of the request is not the peer.
     OtherSource,
+    /// The request has the fields of another proxy.
+    Proxied,
     /// Its address stands for many keys of the limit.
     Shared,
     /// The queue had no room.
@@ -40,9 +42,10 @@ pub(super) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Elsewhere,
         Self::OtherSource,
+        Self::Proxied,
         Self::Shared,
         Self::QueueFull,
         Self::Late,
@@ -53,6 +56,7 @@ impl Dropped {
         match self {
             Self::Elsewhere => "elsewhere",
             Self::OtherSource => "other_source",
+            Self::Proxied => "proxied",
             Self::Shared => "shared",
             Self::QueueFull => "queue_full",
             Self::Late => "late",
@@ -88,7 +92,7 @@ impl PushCounts {
             "limiter_bridge_pushed_total",
             Kind::Counter,
             "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them, or why it was \
-             not asked (elsewhere, other_source, shared, queue_full, late) or did not tell (refused).",
+             not asked (elsewhere, other_source, proxied, shared, queue_full, late) or did not tell (refused).",
         );
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for result in RESULTS.into_iter().chain(Dropped::ALL.map(Dropped::name)) {

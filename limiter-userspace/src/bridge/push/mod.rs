@@ -40,7 +40,10 @@ use super::{
 };
 use crate::{
     metrics::Family,
-    policy::{Policy, model::RequestLimit},
+    policy::{
+        Policy,
+        model::{Proxied, RequestLimit},
+    },
     query,
 };
 
@@ -67,6 +70,8 @@ const LONGEST: u64 = 24 * 3600 * SECOND;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) source: IpAddr,
+    /// Whether it has the fields of a proxy other than the one that asks.
+    pub(super) is_proxied: bool,
     /// A digest of the key by which the limit counts it; `None` if its rate does not refuse it.
     pub(super) key: Option<u64>,
     /// Nanoseconds until it passes; [`u64::MAX`] if it never does.
@@ -140,7 +145,8 @@ impl Pusher {
     /// Notes that a limit refused a request that came by a connection, at `now` in ns of `CLOCK_MONOTONIC`. Has the peer blocked if it went on for as long as the penalty of the limit says: then, the answer
     /// is to wait for [`Pushed::settle`].
     ///
-    /// A source that is not the peer came by another proxy, whose packets are those of all its clients. Nobody is blocked then.
+    /// A source that is not the peer came by another proxy, whose packets are those of all its clients. Nobody is blocked then. The
+    /// fields of another proxy mean the same, unless the penalty says that such a peer is blocked.
     pub(super) fn refused(
         &self,
         policy: &Policy,
@@ -150,9 +156,13 @@ impl Pusher {
         now: u64,
     ) -> Option<Pushed> {
         let penalty = limit.penalty.as_ref()?;
-        let Refusal { source, key, wait } = *refusal;
+        let Refusal { source, is_proxied, key, wait } = *refusal;
         if connection.remote.ip() != source {
             self.counts.dropped(Dropped::OtherSource, 1);
+            return None;
+        }
+        if is_proxied && penalty.proxied == Proxied::Spare {
+            self.counts.dropped(Dropped::Proxied, 1);
             return None;
         }
         let prefix = policy.key_prefix;

@@ -9,15 +9,19 @@ use std::{
 use super::*;
 use crate::{
     bridge::table::Table,
-    policy::model::{Penalty as PenaltyModel, RequestKeyPart, Unproven},
+    policy::model::{Penalty as PenaltyModel, Proxied, RequestKeyPart, Unproven},
 };
 
 /// A policy with a limit whose penalty begins at once.
 fn policy() -> Policy {
+    policy_of(Proxied::Spare)
+}
+
+fn policy_of(proxied: Proxied) -> Policy {
     let mut limit = RequestLimit::new("login", &[RequestKeyPart::Source]);
     let unproven = Unproven::Ignore;
     let [after, block, max] = [SECOND, 60 * SECOND, 3600 * SECOND];
-    limit.penalty = Some(PenaltyModel { after, block, backoff: 2, max, unproven });
+    limit.penalty = Some(PenaltyModel { after, block, backoff: 2, max, unproven, proxied });
     Policy { on_requests: vec![limit], ..Policy::default() }
 }
 
@@ -33,8 +37,12 @@ impl Pusher {
         let now = query::now();
         for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
             let limit = &policy.on_requests[0];
-            let refusal =
-                Refusal { source: connection.remote.ip(), key: Some(1), wait: 60 * SECOND };
+            let refusal = Refusal {
+                source: connection.remote.ip(),
+                is_proxied: false,
+                key: Some(1),
+                wait: 60 * SECOND,
+            };
             drop(self.refused(&policy, limit, &refusal, connection, at));
         }
     }
@@ -55,12 +63,28 @@ fn a_source_that_is_not_the_peer_is_never_pushed() {
     for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
         let source = "203.0.113.7".parse().unwrap();
         let limit = &policy.on_requests[0];
-        let refusal = Refusal { source, key: Some(1), wait: u64::MAX };
+        let refusal = Refusal { source, is_proxied: false, key: Some(1), wait: u64::MAX };
         let pushed = pusher.refused(&policy, limit, &refusal, connection, at);
         assert!(pushed.is_none());
     }
     queue.0.try_recv().unwrap_err();
     assert_eq!(pusher.count("other_source"), 3);
+}
+
+#[test]
+fn a_peer_with_the_fields_of_a_proxy_is_pushed_only_if_the_penalty_says_so() {
+    for (proxied, is_pushed) in [(Proxied::Spare, false), (Proxied::Block, true)] {
+        let (pusher, mut queue) = Pusher::new();
+        let (policy, connection) = (policy_of(proxied), connection(1));
+        let now = query::now();
+        for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
+            let source = connection.remote.ip();
+            let refusal = Refusal { source, is_proxied: true, key: Some(1), wait: u64::MAX };
+            drop(pusher.refused(&policy, &policy.on_requests[0], &refusal, connection, at));
+        }
+        assert_eq!(queue.0.try_recv().is_ok(), is_pushed, "{proxied:?}");
+        assert_eq!(pusher.count("proxied"), if is_pushed { 0 } else { 3 }, "{proxied:?}");
+    }
 }
 
 #[test]
@@ -71,7 +95,7 @@ fn a_peer_of_many_keys_is_counted_and_not_pushed() {
     let begin = query::now();
     for second in 0..4 {
         for key in 0..9 {
-            let refusal = Refusal { source, key: Some(key), wait: 60 * SECOND };
+            let refusal = Refusal { source, is_proxied: false, key: Some(key), wait: 60 * SECOND };
             let (limit, now) = (&policy.on_requests[0], begin + second * SECOND);
             assert!(pusher.refused(&policy, limit, &refusal, connection, now).is_none());
         }

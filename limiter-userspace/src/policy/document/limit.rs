@@ -9,8 +9,8 @@ use super::{
     layers::{count_fits, layers},
     matching::matching,
     names::{
-        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, ON, On, UNPROVEN,
-        meaning,
+        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, ON, On, PROXIED,
+        UNPROVEN, meaning,
     },
     overrides,
     scalar::{self, duration, flag},
@@ -21,8 +21,8 @@ use super::{
     tree::{Node, Value},
 };
 use crate::policy::model::{
-    Costs, Count, Given, Key, KeyPart, Layer, Limit, Match, Mode, Penalty, Policy, TcpFlags,
-    Unproven,
+    Costs, Count, Given, Key, KeyPart, Layer, Limit, Match, Mode, Penalty, Policy, Proxied,
+    TcpFlags, Unproven,
 };
 use limiter_common::packet::protocol::TCP;
 
@@ -308,6 +308,17 @@ pub(super) fn penalty(
         Some(node) => scalar::word(node, "value of `unproven`", &UNPROVEN, findings),
         None => Some(Unproven::default()),
     };
+    let proxied = match fields.get("proxied") {
+        Some(node) => scalar::word(node, "value of `proxied`", &PROXIED, findings),
+        None => Some(Proxied::default()),
+    };
     let backoff = u32::try_from(backoff?).ok()?;
-    Some(Penalty { after: after?, block: block?, backoff, max: max?, unproven: unproven? })
+    Some(Penalty {
+        after: after?,
+        block: block?,
+        backoff,
+        max: max?,
+        unproven: unproven?,
+        proxied: proxied?,
+    })
 }

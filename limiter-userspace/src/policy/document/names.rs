@@ -2,7 +2,7 @@
 
 use crate::policy::{
     control,
-    model::{GlobalMode, Missing, Mode, OfRequests, OnFailure, PacketKind, Unproven},
+    model::{GlobalMode, Missing, Mode, OfRequests, OnFailure, PacketKind, Proxied, Unproven},
 };
 
 /// The word of `ordinary` for all protocols.
@@ -60,6 +60,9 @@ pub(super) static MODES: [(&str, Mode); 4] = [
 
 pub(super) static UNPROVEN: [(&str, Unproven); 2] =
     [("ignore", Unproven::Ignore), ("block", Unproven::Block)];
+
+pub(super) static PROXIED: [(&str, Proxied); 2] =
+    [("spare", Proxied::Spare), ("block", Proxied::Block)];
 
 pub(super) static ALGORITHMS: [(&str, Algorithm); 7] = [
     ("token_bucket", Algorithm::TokenBucket),
@@ -196,6 +199,10 @@ pub(super) fn modes() -> Vec<&'static str> {
 
 pub(super) fn unproven() -> Vec<&'static str> {
     words(&UNPROVEN)
+}
+
+pub(super) fn proxied() -> Vec<&'static str> {
+    words(&PROXIED)
 }
 
 pub(super) fn algorithms() -> Vec<&'static str> {

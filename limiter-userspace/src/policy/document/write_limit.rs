@@ -2,15 +2,17 @@
 
 use super::{
     key::key_name,
-    names::{Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, UNPROVEN, word_for},
+    names::{
+        Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, PROXIED, UNPROVEN, word_for,
+    },
     ports::{protocol_name, range_name},
     terms::{Terms, algorithm_of},
     text::{SHADOWED, Written, mapping, one_or_list, scalar, whom_text},
 };
 use crate::policy::{
     model::{
-        Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, Penalty, TcpFlags,
-        Unproven,
+        Allowance, Count, KeyPrefix, Limit, Match, Mode, Override, OverrideWhom, Penalty, Proxied,
+        TcpFlags, Unproven,
     },
     units::format_duration,
 };
@@ -103,10 +105,16 @@ pub(super) fn penalty_text(penalty: &Penalty) -> String {
         ("backoff", penalty.backoff.to_string()),
         ("max", format_duration(penalty.max)),
     ];
-    // The default is not written.
-    let unproven = word_for(&penalty.unproven, &UNPROVEN).map(str::to_owned);
-    let unproven = unproven.filter(|_| penalty.unproven != Unproven::default());
-    mapping(pairs.into_iter().chain(unproven.map(|word| ("unproven", word))))
+    // Defaults are not written.
+    let unproven = (penalty.unproven != Unproven::default())
+        .then(|| word_for(&penalty.unproven, &UNPROVEN))
+        .flatten();
+    let proxied = (penalty.proxied != Proxied::default())
+        .then(|| word_for(&penalty.proxied, &PROXIED))
+        .flatten();
+    let words = [("unproven", unproven), ("proxied", proxied)];
+    let words = words.into_iter().filter_map(|(key, word)| Some((key, word?.to_owned())));
+    mapping(pairs.into_iter().chain(words))
 }
 
 /// A layer as a mapping, with its key if that is its own. `terms` are those of the limit.

@@ -188,6 +188,9 @@ pub struct Penalty {
     /// Whether refused packets that no connection to this host proves begin a block.
     #[serde(default)]
     pub unproven: Unproven,
+    /// Whether a peer may be blocked whose requests look as if another proxy handed them on. Of limits on requests.
+    #[serde(default)]
+    pub proxied: Proxied,
 }
 
 impl Penalty {
@@ -214,6 +217,18 @@ pub enum Unproven {
     #[default]
     Ignore,
     /// It counts towards a block of its source.
+    Block,
+}
+
+/// What a refused request with the fields of another proxy does. Such a peer may stand for many clients; a client can
+/// forge the fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proxied {
+    /// It counts towards no block. It is refused like any other.
+    #[default]
+    Spare,
+    /// It counts towards a block of its peer.
     Block,
 }
 

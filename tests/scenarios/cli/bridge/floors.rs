@@ -140,7 +140,8 @@ impl Floors {
 
 #[test]
 fn who_ignores_429_is_dropped_in_the_kernel_and_nobody_else() {
-    let floors = Floors::new(PENALTY);
+    // A client can forge the fields of a proxy.
+    let floors = Floors::new(&PENALTY.replace("block: 1m", "block: 1m, proxied: block"));
     let _agent = floors.agent();
     let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
     // One client is refused, and waits.
@@ -182,6 +183,21 @@ fn a_proxy_before_nginx_a_gateway_and_this_host_are_never_blocked() {
     assert_eq!(floors.login(5, "X-Forwarded-For: 198.18.0.6\r\n"), Some(429));
     assert_eq!(floors.login(6, ""), Some(429), "its own limit");
     assert_eq!(floors.blocked(), [""; 0]);
+}
+
+/// nginx is not told to go by what the CDN tells.
+#[test]
+fn a_cdn_whose_clients_nginx_does_not_know_is_never_blocked() {
+    let floors = Floors::new(PENALTY);
+    let _agent = floors.agent();
+    let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
+    let fields = "X-Forwarded-For: 203.0.113.9\r\nVia: 1.1 cdn\r\n";
+    floors.go_on_unharmed(5, fields);
+    assert_eq!(floors.login(5, fields), Some(429));
+    assert_eq!(floors.blocked(), [""; 0]);
+    assert!(floors.count("proxied") > 0);
+    floors.go_on(3, "X-Forwarded-For: 198.18.0.3\r\n");
+    assert_eq!(floors.blocked(), ["198.18.0.3"]);
 }
 
 #[test]

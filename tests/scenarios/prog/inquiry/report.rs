@@ -16,7 +16,7 @@ use limiter_userspace::{
         Policy,
         model::{
             Allowance, Count, KeyPart, Layer, Limit, Listed, Match, Mode, Override, OverrideWhom,
-            Penalty, Unproven, Whom,
+            Penalty, Proxied, Unproven, Whom,
         },
         units::parse_prefix,
     },
@@ -53,6 +53,7 @@ fn policy() -> Policy {
         backoff: 2,
         max: 600 * SECOND,
         unproven: Unproven::Block,
+        proxied: Proxied::Spare,
     };
     let tenant =
         Override { whom: OverrideWhom::Tenant("acme".into()), layers: Some(vec![bucket(40)]) };

@@ -126,6 +126,11 @@ pub(in crate::policy::document) static PENALTY: Shape = Shape {
         needed("block", DURATION, "How long it is blocked the first time."),
         key("backoff", Whole(1, 10), "How many times as long each next time; 2 by default."),
         key("max", DURATION, "The longest block; 1h by default."),
+        key(
+            "proxied",
+            Word(names::proxied),
+            "Whether requests count that have the fields of another proxy: `spare` (the default) or `block`.",
+        ),
     ],
 };
 

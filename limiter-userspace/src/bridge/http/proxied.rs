@@ -1,0 +1,123 @@
+//! Whether another proxy handed a request on, as its fields tell. That proxy is the peer of all its clients.
+
+use std::net::IpAddr;
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{FORWARDED, VIA},
+};
+
+use super::asked::address;
+
+/// The addresses that a request came by, apart by commas.
+const FORWARDED_FOR: &str = "x-forwarded-for";
+/// What only CDNs send.
+const OF_CDNS: [&str; 4] = ["cdn-loop", "cf-connecting-ip", "true-client-ip", "fastly-client-ip"];
+
+/// Whether a request of this source has the fields of a proxy other than the one that asks, which may tell the source itself.
+pub(super) fn is_proxied(headers: &HeaderMap, source: IpAddr) -> bool {
+    let is_other = |text: &str| host(text) != Some(source);
+    let mut forwarded =
+        headers.get_all(FORWARDED).iter().flat_map(|value| elements(value, &[',', ';']));
+    OF_CDNS.iter().any(|name| headers.contains_key(*name))
+        || list(headers, FORWARDED_FOR).any(|text| is_other(&text))
+        || forwarded.any(|pair| matches!(node(&pair), Some(text) if is_other(text)))
+        || is_via_another(headers)
+}
+
+/// Whether `Via` names a proxy other than Caddy, which names itself when it asks. A second one is another one.
+fn is_via_another(headers: &HeaderMap) -> bool {
+    let mut all = list(headers, VIA.as_str());
+    let is_caddy = |entry: String| entry.split_ascii_whitespace().nth(1) == Some("Caddy");
+    all.next().is_some_and(|first| !is_caddy(first) || all.next().is_some())
+}
+
+/// The elements of a field, over all its lines.
+fn list(headers: &HeaderMap, name: &str) -> impl Iterator<Item = String> {
+    headers.get_all(name).iter().flat_map(|value| elements(value, &[',']))
+}
+
+/// The parts of a value that are not empty.
+fn elements(value: &HeaderValue, separators: &[char]) -> Vec<String> {
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let parts = text.split(separators).map(str::trim).filter(|part| !part.is_empty());
+    parts.map(str::to_owned).collect()
+}
+
+/// The node of a pair `for=NODE` of `Forwarded`.
+fn node(pair: &str) -> Option<&str> {
+    let (name, node) = pair.split_once('=')?;
+    name.trim().eq_ignore_ascii_case("for").then(|| node.trim().trim_matches('"'))
+}
+
+/// The address of a text that may have a port too. `None` for what names none, such as `unknown`.
+fn host(text: &str) -> Option<IpAddr> {
+    let bare = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => host,
+            _ => text,
+        },
+    };
+    address(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    fn is_proxied(source: &str, lines: &[(&'static str, &'static str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            headers.append(HeaderName::from_static(name), value);
+        }
+        super::is_proxied(&headers, source.parse().unwrap())
+    }
+
+    #[test]
+    fn the_fields_of_another_proxy_are_known() {
+        for lines in [
+            &[("x-forwarded-for", "203.0.113.9")][..],
+            &[("x-forwarded-for", "192.0.2.9, 203.0.113.9")],
+            &[("x-forwarded-for", "192.0.2.9"), ("x-forwarded-for", "203.0.113.9:80")],
+            &[("x-forwarded-for", "unknown")],
+            &[("x-forwarded-for", "\u{e9}")],
+            &[("x-forwarded-for", "[192.0.2.9")],
+            &[("forwarded", "for=203.0.113.9;proto=https")],
+            &[("forwarded", "proto=https; For=\"[2001:db8::1]:80\"")],
+            &[("forwarded", "for=192.0.2.9, for=_hidden")],
+            &[("cdn-loop", "cloudflare")],
+            &[("cf-connecting-ip", "203.0.113.9")],
+            &[("true-client-ip", "203.0.113.9")],
+            &[("fastly-client-ip", "203.0.113.9")],
+            &[("via", "1.1 cdn")],
+            &[("via", "1.1 cdn, 1.1 Caddy")],
+            &[("via", "2.0 Caddy"), ("via", "1.1 Caddy")],
+            &[("via", "1.1")],
+        ] {
+            assert!(is_proxied("192.0.2.9", lines), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_tells_the_source_itself_is_no_other() {
+        for lines in [
+            &[][..],
+            &[("x-forwarded-for", "192.0.2.9"), ("via", "1.1 Caddy")],
+            &[("x-forwarded-for", "")],
+            &[("x-forwarded-for", "192.0.2.9:51812, ::ffff:192.0.2.9")],
+            &[("via", "3.0 Caddy")],
+            &[("forwarded", "for=192.0.2.9;by=198.51.100.1;host=www.example")],
+            &[("forwarded", "proto=https")],
+            &[("user-agent", "via 203.0.113.9")],
+        ] {
+            assert!(!is_proxied("192.0.2.9", lines), "{lines:?}");
+        }
+        for text in ["2001:db8::9", "[2001:db8::9]", "[2001:db8::9]:80"] {
+            assert!(!is_proxied("2001:db8::9", &[("x-forwarded-for", text)]), "{text}");
+        }
+    }
+}
