@@ -36,6 +36,20 @@ pub struct Host {
     pub networks: BTreeSet<IpNet>,
 }
 
+impl Host {
+    /// What blocking a source would cut off: an address of this host, loopback ones too, or a gateway.
+    pub(crate) fn cut_off_by(&self, source: &IpNet) -> Option<Harm> {
+        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        if source.addr().is_loopback() {
+            return Some(Harm::Address(source.addr()));
+        }
+        let mut own = loopback.iter().chain(&self.addresses);
+        let own = own.find(|own| source.contains(*own)).map(|own| Harm::Address(*own));
+        let gateway = || self.gateways.iter().find(|it| source.contains(*it));
+        own.or_else(|| gateway().map(|gateway| Harm::Gateway(*gateway)))
+    }
+}
+
 /// The reasons why a change of set files is refused; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]

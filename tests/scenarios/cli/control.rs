@@ -368,7 +368,7 @@ fn commands_push_blocks_and_end_them() {
         "penalty: 192.0.2.7 is not blocked: it is on `allow`\n"
     );
     assert_eq!(
-        said("penalty add 192.0.2.1 192.0.2.2 192.0.2.7 2001:db8::1 --for 1h --push"),
+        said("penalty add 192.0.2.1 192.0.2.2 192.0.2.7 2001:db8:9::1 --for 1h --push"),
         "penalty: 3 sources blocked for 1h 00m; 1 not blocked, as `allow` has them\n"
     );
     let json = bench.json("-j penalty add 192.0.2.1 192.0.2.7 --for 1m --push");
@@ -386,6 +386,13 @@ fn commands_push_blocks_and_end_them() {
         &["more than one source", "leave out --push"],
     );
     bench.refused("penalty add 192.0.2.1 --until 2099-01-01 --push", 2, &["--until"]);
+    bench.hosts.router.ip("route add 203.0.113.0/24 via 198.18.0.99").unwrap();
+    let own = bench.hosts.router_port.v4.to_string();
+    for (address, words) in [(&*own, "an address of this host"), ("198.18.0.99", "a gateway")] {
+        let command = format!("penalty add 192.0.2.3 {address} --for 1m --push");
+        bench.refused(&command, 2, &[address, words, "limiter deny add"]);
+    }
+    assert_eq!(said("penalty del 192.0.2.3 --push"), "penalty: no push blocks 192.0.2.3\n");
     let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
     send(&bench, [192, 0, 2, 1], 10);
     send(&bench, [192, 0, 2, 7], 10);
@@ -403,7 +410,7 @@ fn commands_push_blocks_and_end_them() {
     send(&bench, [192, 0, 2, 1], 10);
     assert_eq!(dropped(), 20);
     assert_eq!(
-        said("penalty del 192.0.2.2 2001:db8::1 --push"),
+        said("penalty del 192.0.2.2 2001:db8:9::1 --push"),
         "penalty: the pushed blocks of 2 sources are ended\n"
     );
     assert_eq!(said("penalty del --all --push"), "penalty: no push blocks anybody\n");

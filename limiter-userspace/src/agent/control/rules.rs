@@ -38,7 +38,10 @@ use crate::{
         pushes::{Pushed, Pusher},
     },
     error::Result,
-    policy::{Policy, guard::Host},
+    policy::{
+        Policy,
+        guard::{Harm, Host},
+    },
     query,
 };
 
@@ -191,11 +194,10 @@ impl Rules {
         asked: &Asked,
     ) -> Result<Option<PushResult>> {
         let host = self.host()?;
-        if asked.subject.is_loopback() || host.addresses.iter().any(|own| source.contains(own)) {
-            return Ok(Some(PushResult::Own));
-        }
-        if host.gateways.iter().any(|gateway| source.contains(gateway)) {
-            return Ok(Some(PushResult::Gateway));
+        match host.cut_off_by(&source) {
+            Some(Harm::Gateway(_)) => return Ok(Some(PushResult::Gateway)),
+            Some(_) => return Ok(Some(PushResult::Own)),
+            None => {}
         }
         if !is_of_one_host(asked.subject) {
             return Ok(Some(PushResult::NotAPeer));

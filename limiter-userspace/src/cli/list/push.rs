@@ -1,6 +1,6 @@
 //! `limiter penalty add --push` and `penalty del --push`: blocks of single sources, without another policy.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use crate::{
     cli::no_instance,
     datapath::{
         bpffs::Pins,
+        host,
         link::exists,
         program::Clock,
         pushes::{Pushed, Pusher},
@@ -20,6 +21,7 @@ use crate::{
         number::{duration, grouped},
         stream::Output,
     },
+    policy::guard::Harm,
     query::{self, source::source_name},
 };
 
@@ -31,6 +33,10 @@ const SCHEMA: &str = "limiter.pushed/1";
 enum Unpushed {
     #[error("{0} is more than one source, and --push blocks single sources")]
     Wide(IpNet),
+    #[error("{0} is not blocked, nor is any other: {1} is an address of this host")]
+    Own(String, IpAddr),
+    #[error("{0} is not blocked, nor is any other: {1} is a gateway of this host")]
+    Gateway(String, IpAddr),
     #[error("{} of {} sources are not blocked: the blocks of all records run that they could take", grouped(*full as u64),
             grouped(*all as u64))]
     Full { full: usize, all: usize },
@@ -39,7 +45,7 @@ enum Unpushed {
 impl Failure for Unpushed {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Wide(_) => 2,
+            Self::Wide(_) | Self::Own(..) | Self::Gateway(..) => 2,
             Self::Full { .. } => 1,
         }
     }
@@ -48,6 +54,9 @@ impl Failure for Unpushed {
         Some(
             match self {
                 Self::Wide(_) => "leave out --push",
+                Self::Own(..) | Self::Gateway(..) => {
+                    "leave it out; if its packets are forged, drop them by `limiter deny add`"
+                }
                 Self::Full { .. } => "block them without --push, or attach with more --buckets",
             }
             .to_owned(),
@@ -77,6 +86,18 @@ pub(super) fn push(
     let own = session.and_then(|session| sources.iter().find(|it| it.contains(&session.peer)));
     if let Some(prefix) = own {
         return Err(Failed::OwnSession { prefix: *prefix });
+    }
+    let host = host::read()?;
+    for source in &sources {
+        match host.cut_off_by(source) {
+            Some(Harm::Address(address)) => {
+                return Err(Unpushed::Own(source_name(*source), address).into());
+            }
+            Some(Harm::Gateway(address)) => {
+                return Err(Unpushed::Gateway(source_name(*source), address).into());
+            }
+            _ => {}
+        }
     }
     let length = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut entries = Vec::with_capacity(sources.len());

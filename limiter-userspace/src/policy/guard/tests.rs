@@ -178,3 +178,18 @@ fn what_does_harm_is_parted_from_the_rest() {
     assert_eq!(part(&[], &wide), of("203.0.113.0/24 2001:db8:2::/48", "16.0.0.0/4 32.0.0.0/4"));
     assert_eq!(part(&[], &[]), of("", ""));
 }
+
+#[test]
+fn a_block_of_this_host_or_a_gateway_is_known() {
+    let host = Host { networks: BTreeSet::new(), ..host() };
+    let harm = |prefix: &str| host.cut_off_by(&prefix.parse().unwrap());
+    for prefix in ["127.0.0.1/32", "127.0.0.9/32", "::1/128", "::/64"] {
+        assert!(matches!(harm(prefix), Some(Harm::Address(it)) if it.is_loopback()), "{prefix}");
+    }
+    for own in &host.addresses {
+        assert_eq!(host.cut_off_by(&IpNet::from(*own)), Some(Harm::Address(*own)));
+    }
+    let gateway = "198.51.100.1".parse().unwrap();
+    assert_eq!(harm("198.51.100.1/32"), Some(Harm::Gateway(gateway)));
+    assert_eq!(harm("203.0.113.99/32"), None);
+}
