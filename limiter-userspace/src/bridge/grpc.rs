@@ -164,7 +164,14 @@ impl UnaryService<RateLimitRequest> for Call {
                 return Ok(tonic::Response::new(ratelimit::done()));
             }
             let answered = ratelimit::answer(request.get_ref(), random(), |items| {
-                service.in_force.decide_all(items, query::now())
+                let (answers, policy) = service.in_force.decide_all(items, query::now());
+                // Envoy tells no connection.
+                let refused_by = answers.iter().filter_map(|answer| answer.refused_by);
+                let mut limits = refused_by.filter_map(|limit| policy.on_requests.get(limit));
+                if limits.any(|limit| limit.penalty.is_some()) {
+                    service.pusher.refused_unknown(self.peer == Peer::Certificate);
+                }
+                (answers, policy)
             });
             let (response, verdict) = answered.map_err(invalid)?;
             let mut response = tonic::Response::new(response);

@@ -113,8 +113,9 @@ impl Service {
         self.check(peer)?;
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
         let is_remote = peer == Peer::Certificate;
+        let connection = connection(request.headers(), peer);
         let question =
-            Question { asked, connection: None, is_remote, may_wait: true, cost: 1, peek: false };
+            Question { asked, connection, is_remote, may_wait: true, cost: 1, peek: false };
         // It takes 200 alone for one that passes.
         self.decide_in_turn(&self.in_force.policy(), question, [200, 429]).await
     }
@@ -182,12 +183,11 @@ impl Service {
             untold.tell();
         }
         let refused_by = answer.refused_by.and_then(|limit| policy.on_requests.get(limit));
-        if *is_remote && refused_by.is_some_and(|limit| limit.penalty.is_some()) && !peek {
-            self.pusher.refused_elsewhere();
+        let penalised = refused_by.filter(|limit| limit.penalty.is_some() && !peek);
+        if penalised.is_some() && connection.is_none() {
+            self.pusher.refused_unknown(*is_remote);
         }
-        if let Some(limit) = refused_by.filter(|limit| limit.penalty.is_some() && !peek)
-            && let Some(connection) = *connection
-        {
+        if let Some((limit, connection)) = penalised.zip(*connection) {
             let is_limited = answer.verdict == Verdict::Limited;
             let wait = if is_limited { answer.wait() } else { u64::MAX };
             let refusal = Refusal {

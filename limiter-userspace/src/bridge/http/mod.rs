@@ -20,7 +20,7 @@ mod fault;
 mod held;
 mod parameters;
 mod penalties;
-mod proxied;
+pub(super) mod proxied;
 mod release;
 mod reply;
 mod serve;

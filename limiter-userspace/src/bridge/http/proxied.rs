@@ -9,6 +9,17 @@ use http::{
 
 use super::asked::address;
 
+/// The fields that are asked about, in lower case.
+pub(in crate::bridge) const FIELDS: [&str; 7] = [
+    "cdn-loop",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "true-client-ip",
+    "via",
+    FORWARDED_FOR,
+];
+
 /// The addresses that a request came by, apart by commas.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// What only CDNs send.
@@ -99,6 +110,13 @@ mod tests {
             &[("via", "1.1")],
         ] {
             assert!(is_proxied("192.0.2.9", lines), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn each_of_the_fields_is_asked_about() {
+        for field in FIELDS {
+            assert!(is_proxied("192.0.2.9", &[(field, "for=203.0.113.9")]), "{field}");
         }
     }
 

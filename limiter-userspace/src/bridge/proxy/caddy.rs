@@ -35,12 +35,10 @@ pub(super) fn write(
     });
     let tls = tls.unwrap_or_default();
     let peer = match bridge {
-        Place::Tls(..) => "\
-			# No peer is blocked: the bridge sees no connection of this host.
+        Place::Tls(..) => "			# No peer is blocked: the bridge sees no connection of this host.
 			header_up -X-Limiter-Peer
 ",
-        Place::Unix(_) | Place::Tcp(_) => "\
-			# The connection: a peer that goes on over a limit with a penalty is blocked.
+        Place::Unix(_) | Place::Tcp(_) => "			# The connection: a peer that goes on over a limit with a penalty is blocked.
 			header_up X-Limiter-Peer \"{remote_host} {remote_port} {http.request.local.host} {http.request.local.port}\"
 ",
     };

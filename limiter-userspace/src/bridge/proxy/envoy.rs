@@ -10,9 +10,12 @@ use super::{
     CA, CERTIFICATE, FIELDS, KEY, LATEST, LEFT_TO_SERVICE, OnFailure, Place, Proxy, has_open,
     in_words,
 };
-use crate::policy::{
-    Policy,
-    model::{AttributeSource, Field, Idempotency, Mode, Pattern, RequestLimit},
+use crate::{
+    bridge::http::proxied,
+    policy::{
+        Policy,
+        model::{AttributeSource, Field, Idempotency, Mode, Pattern, RequestLimit},
+    },
 };
 
 /// The domain of a policy whose limits name none.
@@ -44,7 +47,9 @@ pub(super) fn write(
     let tls = bridge.tls_name().map(tls).unwrap_or_default();
     let told = Told::new(policy);
     let (actions, filter, protocol) = match proxy {
-        Proxy::EnvoyExtAuthz => (String::new(), ext_authz(on_failure, latest, &told, allowed), ""),
+        Proxy::EnvoyExtAuthz => {
+            (String::new(), ext_authz(bridge, on_failure, latest, &told, allowed), "")
+        }
         _ => (told.actions()? + released, rate_limit(on_failure, domain(policy)), HTTP2),
     };
     write!(
@@ -162,14 +167,33 @@ fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
     )
 }
 
+/// The connection, in place of what the client says.
+const PEER: &str = r#"                  # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
+                  - { key: x-limiter-peer, value: "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_DIRECT_REMOTE_PORT% %DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_LOCAL_PORT%" }
+"#;
+
 /// The filter that asks by HTTP.
-fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>, lease: &str) -> String {
+fn ext_authz(
+    bridge: &Place,
+    on_failure: OnFailure,
+    latest: u32,
+    told: &Told<'_>,
+    lease: &str,
+) -> String {
     let (allows, latest) = (on_failure == OnFailure::Open, seconds(latest));
     let exact = |name: &str| format!("{{ exact: {} }}", text(&name.to_ascii_lowercase()));
     let fields = FIELDS.map(exact).join(", ");
     let headers = told.headers.iter().map(|(header, _)| *header);
-    let headers = headers.filter(|header| !header.starts_with(':')).map(exact);
-    let headers = match headers.collect::<Vec<_>>().join(", ") {
+    let mut headers: BTreeSet<&str> = headers.filter(|header| !header.starts_with(':')).collect();
+    // The bridge sees no connection of another host.
+    let peer = match bridge {
+        Place::Tls(..) => "",
+        Place::Unix(_) | Place::Tcp(_) => {
+            headers.extend(proxied::FIELDS);
+            PEER
+        }
+    };
+    let headers = match headers.into_iter().map(exact).collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => none,
         headers => format!("              allowed_headers: {{ patterns: [{headers}] }}\n"),
     };
@@ -179,14 +203,14 @@ fn ext_authz(on_failure: OnFailure, latest: u32, told: &Told<'_>, lease: &str) -
               "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
               failure_mode_allow: {allows}
               status_on_error: {{ code: ServiceUnavailable }}
-              # What the limits of the policy ask for.
+              # What the limits of the policy ask for, and what tells of a proxy before this one.
 {headers}              http_service:
                 server_uri: {{ uri: "http://limiter", cluster: limiter, timeout: {latest} }}
                 path_prefix: /v1/ext_authz
                 authorization_request:
                   headers_to_add:
                   - {{ key: x-real-ip, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%" }}
-                authorization_response:
+{peer}                authorization_response:
                   allowed_upstream_headers: {{ patterns: [{{ exact: x-limiter-degrade }}, {{ exact: x-limiter-source }}{lease}] }}
                   allowed_client_headers_on_success: {{ patterns: [{fields}] }}
 "#

@@ -12,7 +12,7 @@ use std::{fmt, net::SocketAddr};
 
 use crate::policy::{
     Policy,
-    model::{Mode, OnFailure},
+    model::{Mode, OnFailure, RequestLimit},
 };
 
 /// A proxy that a configuration is for.
@@ -137,6 +137,7 @@ impl fmt::Display for Config<'_> {
         let Self { proxy, bridge, policy } = *self;
         let (on_failure, latest) = (on_failure(policy), latest(policy));
         let has_open = has_open(policy);
+        f.write_str(unserved(proxy, bridge, policy))?;
         match proxy {
             Proxy::Nginx => nginx::write(f, bridge, on_failure, latest, has_open),
             Proxy::Caddy => caddy::write(f, bridge, on_failure, latest, has_open),
@@ -166,6 +167,31 @@ pub fn latest(policy: &Policy) -> u32 {
     LATEST.saturating_add(u32::try_from(delay).unwrap_or(u32::MAX))
 }
 
+/// Why a proxy has no peer blocked although a limit has a `penalty`, as a comment; empty where it has, or no limit has one.
+fn unserved(proxy: Proxy, bridge: &Place, policy: &Policy) -> &'static str {
+    let has_penalty = |limit: &RequestLimit| {
+        limit.penalty.is_some() && matches!(limit.mode, Mode::Enforce | Mode::Drop)
+    };
+    if !policy.on_requests.iter().any(has_penalty) {
+        return "";
+    }
+    match (proxy, bridge) {
+        (_, Place::Tls(..)) => {
+            "# No peer is blocked for a `penalty` of the policy: the bridge sees no connection of this host.\n"
+        }
+        (Proxy::Envoy, _) => {
+            "# No peer is blocked for a `penalty` of the policy: the rate limit service is told no connection. Take envoy-ext-authz.\n"
+        }
+        (Proxy::Traefik, _) => {
+            "# No peer is blocked for a `penalty` of the policy: Traefik tells no connection.\n"
+        }
+        (_, Place::Tcp(_)) => {
+            "# No peer is blocked for a `penalty` of the policy: over TCP, anybody could tell a connection. Ask by a Unix socket.\n"
+        }
+        (_, Place::Unix(_)) => "",
+    }
+}
+
 /// Whether requests have places that are given back when they end.
 fn has_open(policy: &Policy) -> bool {
     policy.on_requests.iter().any(|limit| limit.mode != Mode::Off && limit.has_open())
@@ -189,7 +215,7 @@ const fn in_words(on_failure: OnFailure) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::model::RequestLimit;
+    use crate::policy::model::{Penalty, Proxied, Unproven};
 
     #[test]
     fn one_limit_that_refuses_requests_closes_the_proxy() {
@@ -207,9 +233,7 @@ mod tests {
 
     #[test]
     fn envoy_tells_what_the_policy_asks_for() {
-        use crate::policy::model::{
-            Attribute, AttributeSource, Field, Pattern, RequestKeyPart, RequestLimit,
-        };
+        use crate::policy::model::{Attribute, AttributeSource, Field, Pattern, RequestKeyPart};
         let mut policy = Policy::default();
         for (name, from) in [
             ("user", AttributeSource::Header("x-user-id".to_owned())),
@@ -240,6 +264,54 @@ mod tests {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(!text.contains("x-unused") && !text.contains(":path"), "{text}");
+    }
+
+    fn penalised() -> Policy {
+        let second = 1_000_000_000;
+        let penalty = Penalty {
+            after: second,
+            block: second,
+            backoff: 1,
+            max: second,
+            unproven: Unproven::Ignore,
+            proxied: Proxied::Spare,
+        };
+        let limit = RequestLimit { penalty: Some(penalty), ..RequestLimit::new("a", &[]) };
+        Policy { on_requests: vec![limit], ..Policy::default() }
+    }
+
+    #[test]
+    fn a_proxy_that_has_no_peer_blocked_says_so() {
+        let (policy, none) = (penalised(), Policy::default());
+        let unix = Place::Unix("/run/a.sock".to_owned());
+        let at = "127.0.0.1:9190".parse().unwrap();
+        let [tcp, tls] = [Place::Tcp(at), Place::Tls(at, "bridge.example".to_owned())];
+        for proxy in Proxy::ALL {
+            let is_said = |bridge, policy| {
+                Config { proxy, bridge, policy }.to_string().starts_with("# No peer is blocked")
+            };
+            assert_eq!([&tcp, &tls].map(|bridge| is_said(bridge, &policy)), [true; 2], "{proxy:?}");
+            assert_eq!([&unix, &tcp].map(|bridge| is_said(bridge, &none)), [false; 2]);
+            let is_unserved = matches!(proxy, Proxy::Envoy | Proxy::Traefik);
+            assert_eq!(is_said(&unix, &policy), is_unserved, "{proxy:?}");
+        }
+    }
+
+    #[test]
+    fn comments_are_indented_as_what_follows_them() {
+        let (policy, at) = (penalised(), "127.0.0.1:9190".parse().unwrap());
+        let places =
+            [Place::Unix("/run/a.sock".to_owned()), Place::Tls(at, "bridge.example".to_owned())];
+        for (proxy, bridge) in
+            Proxy::ALL.into_iter().flat_map(|it| places.each_ref().map(|at| (it, at)))
+        {
+            let text = Config { proxy, bridge, policy: &policy }.to_string();
+            let lines: Vec<&str> = text.lines().collect();
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            for pair in lines.windows(2).filter(|pair| pair[0].trim_start().starts_with('#')) {
+                assert_eq!(indent(pair[0]), indent(pair[1]), "{pair:?} in {text}");
+            }
+        }
     }
 
     #[test]

@@ -27,6 +27,8 @@ const RESULTS: [&str; 11] = [
 pub(super) enum Dropped {
     /// The proxy is on another host, and so is the connection of the peer.
     Elsewhere,
+    /// The proxy told no connection.
+    NoPeer,
     /// The source of the request is not the peer.
     OtherSource,
     /// The request has the fields of another proxy.
@@ -42,8 +44,9 @@ pub(super) enum Dropped {
 }
 
 impl Dropped {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Elsewhere,
+        Self::NoPeer,
         Self::OtherSource,
         Self::Proxied,
         Self::Shared,
@@ -55,6 +58,7 @@ impl Dropped {
     const fn name(self) -> &'static str {
         match self {
             Self::Elsewhere => "elsewhere",
+            Self::NoPeer => "no_peer",
             Self::OtherSource => "other_source",
             Self::Proxied => "proxied",
             Self::Shared => "shared",
@@ -92,7 +96,7 @@ impl PushCounts {
             "limiter_bridge_pushed_total",
             Kind::Counter,
             "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them, or why it was \
-             not asked (elsewhere, other_source, proxied, shared, queue_full, late) or did not tell (refused).",
+             not asked (elsewhere, no_peer, other_source, proxied, shared, queue_full, late) or did not tell (refused).",
         );
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for result in RESULTS.into_iter().chain(Dropped::ALL.map(Dropped::name)) {

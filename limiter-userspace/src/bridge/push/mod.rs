@@ -182,10 +182,10 @@ impl Pusher {
         Some(pushed)
     }
 
-    /// Notes that a limit with a penalty refused a request to a proxy on another host. The peer is not blocked, as no connection of this
-    /// host proves that it is one.
-    pub(super) fn refused_elsewhere(&self) {
-        self.counts.dropped(Dropped::Elsewhere, 1);
+    /// Notes that a limit with a penalty refused a request whose connection is not known. Its peer is not blocked. `is_remote` says
+    /// whether it was to a proxy on another host, none of whose connections can be proven here.
+    pub(super) fn refused_unknown(&self, is_remote: bool) {
+        self.counts.dropped(if is_remote { Dropped::Elsewhere } else { Dropped::NoPeer }, 1);
     }
 
     pub(super) fn families(&self) -> Vec<Family> {

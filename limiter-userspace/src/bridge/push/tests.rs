@@ -88,6 +88,14 @@ fn a_peer_with_the_fields_of_a_proxy_is_pushed_only_if_the_penalty_says_so() {
 }
 
 #[test]
+fn a_refusal_without_a_connection_is_counted_by_why_there_is_none() {
+    let (pusher, _queue) = Pusher::new();
+    pusher.refused_unknown(false);
+    pusher.refused_unknown(true);
+    assert_eq!(["no_peer", "elsewhere"].map(|result| pusher.count(result)), [1, 1]);
+}
+
+#[test]
 fn a_peer_of_many_keys_is_counted_and_not_pushed() {
     let (pusher, mut queue) = Pusher::new();
     let (policy, connection) = (policy(), connection(1));

@@ -6,7 +6,7 @@ use limiter_tests::traffic::Connection;
 
 use super::{
     super::{SMALL, agent::Agent, json::send},
-    proxies::{Proxy, bridge_with},
+    proxies::{Proxy, bridge, bridge_with},
     *,
 };
 
@@ -65,7 +65,8 @@ impl Floors {
         let hosts = &self.bench.hosts;
         let (from, to) = ([198, 18, 0, number].into(), (hosts.router_port.v4, 8080).into());
         let mut connection = Connection::open(&hosts.client.namespace, from, to).unwrap()?;
-        let line = connection.ask(&format!("GET /login HTTP/1.0\r\n{fields}\r")).ok()?;
+        let request = "GET /login HTTP/1.1\r\nHost: www.example\r\nConnection: close\r\n";
+        let line = connection.ask(&format!("{request}{fields}\r")).ok()?;
         line.split(' ').nth(1)?.parse().ok()
     }
 
@@ -198,6 +199,40 @@ fn a_cdn_whose_clients_nginx_does_not_know_is_never_blocked() {
     assert!(floors.count("proxied") > 0);
     floors.go_on(3, "X-Forwarded-For: 198.18.0.3\r\n");
     assert_eq!(floors.blocked(), ["198.18.0.3"]);
+}
+
+/// Envoy tells the connection itself, whatever a client says of it.
+#[test]
+fn who_ignores_429_of_envoy_is_dropped_in_the_kernel_and_nobody_else() {
+    let floors = Floors::new(PENALTY);
+    let _agent = floors.agent();
+    let _proxy = Proxy::start(&floors.bench, &floors.document, "envoy-ext-authz");
+    floors.go_on_unharmed(5, "X-Forwarded-For: 203.0.113.9\r\n");
+    assert!(floors.count("proxied") > 0);
+    floors.go_on(3, "X-Limiter-Peer: 198.18.0.5 7777 198.18.0.2 8080\r\n");
+    assert_eq!(floors.blocked(), ["198.18.0.3"]);
+    assert_eq!(floors.login(5, ""), Some(429));
+}
+
+#[test]
+fn a_refusal_whose_connection_nobody_tells_is_counted() {
+    let (bench, document) = (Bench::new(), Document::new(PENALTY));
+    let bridge = bridge(&bench, &document);
+    let count = || {
+        let metrics = bridge.ask("GET /metrics", &[]).body;
+        let name = "limiter_bridge_pushed_total{result=\"no_peer\"} ";
+        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+        found.unwrap()
+    };
+    for _ in 0..4 {
+        bridge.auth("127.0.0.3", "GET", "/login");
+    }
+    assert_eq!(count(), 1);
+    let proxy = Proxy::start(&bench, &document, "envoy");
+    for status in [200, 200, 200, 429] {
+        assert_eq!(proxy.get(2, "GET /login", &[]).status, status);
+    }
+    assert_eq!(count(), 2);
 }
 
 #[test]

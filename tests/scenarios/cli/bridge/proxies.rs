@@ -86,8 +86,12 @@ impl<'b> Proxy<'b> {
             "envoy" | "envoy-ext-authz" => {
                 fs::write(folder.join("envoy.yaml"), config).unwrap();
                 let run = "--use-dynamic-base-id --concurrency 1 --log-level warning";
-                let run = format!("{run} -c {at}/envoy.yaml");
-                (program("LIMITER_ENVOY", "envoy/envoy/_bin/envoy"), run)
+                // Connections of root prove nothing, and it does not become another user itself. It reads its private key.
+                let envoy = program("LIMITER_ENVOY", "envoy/envoy/_bin/envoy");
+                let user = "--reuid www-data --regid www-data --clear-groups --pdeathsig TERM \
+                    --inh-caps +dac_read_search --ambient-caps +dac_read_search";
+                let run = format!("{user} {} {run} -c {at}/envoy.yaml", envoy.display());
+                (PathBuf::from("setpriv"), run)
             }
             "haproxy" => {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
