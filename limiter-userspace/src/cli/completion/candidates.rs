@@ -25,7 +25,7 @@ use crate::{
     },
     error::Result,
     output::top,
-    policy::{List, model::OverrideWhom},
+    policy::{List, document::KEYS, model::OverrideWhom},
 };
 
 /// The longest time that a completion waits for candidates.
@@ -57,18 +57,6 @@ const TABLE: &[(&str, &str, Source)] = &[
     ("limit set", "src", sources),
     ("test", "src", sources),
     ("policy explain", "target", sources),
-];
-
-/// The keys of a limit that need no more words.
-const KEYS: [&str; 8] = [
-    "source",
-    "source/24",
-    "destination",
-    "destination_port",
-    "connection",
-    "tenant",
-    "interface",
-    "all",
 ];
 
 /// Adds the candidates to the arguments that have some.

@@ -45,6 +45,7 @@ mod write_limit;
 
 use std::path::Path;
 
+pub(crate) use self::shape::KEYS;
 use self::{
     about::Passes,
     fault::Findings,

@@ -121,19 +121,18 @@ const KEY_DOC: &str = "What packets must share to be counted together; a list jo
 const SHADOWED_DOC: &str = "It may have no effect: a list that is asked first may have all of it, or `match` leave it out.";
 const PRECISE_DOC: &str = "Exact to the packet: each is charged by the clock, which takes longer; none by the tick, none in advance.";
 const SHARED_DOC: &str = "The factor of rate and burst for the bucket that newcomers share when the table is full; 16 by default.";
-const KEY_KIND: Kind = OneOrMore(&TextOrMap(
-    &[
-        "source",
-        "source/24",
-        "destination",
-        "destination_port",
-        "connection",
-        "tenant",
-        "interface",
-        "all",
-    ],
-    &KEY_SOURCE,
-));
+/// The keys of limits on packets that are a word.
+pub(crate) const KEYS: [&str; 8] = [
+    "source",
+    "source/24",
+    "destination",
+    "destination_port",
+    "connection",
+    "tenant",
+    "interface",
+    "all",
+];
+const KEY_KIND: Kind = OneOrMore(&TextOrMap(&KEYS, &KEY_SOURCE));
 
 /// The document.
 pub(super) static DOCUMENT: Shape = Shape {
