@@ -51,6 +51,7 @@ pub mod snapshot;
 pub mod sources;
 pub(crate) mod stacked;
 pub mod statistics;
+mod stored_tries;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]
 pub(crate) mod sys;

@@ -36,8 +36,9 @@ use super::{
     maps::Maps,
     object::object,
     sizes::Sizes,
+    stored_tries::{Prefix, Tries},
     sys,
-    trie::{self, Changes, Prefix, Tries},
+    trie::{self, Changes},
 };
 use crate::{
     error::{Error, Result},

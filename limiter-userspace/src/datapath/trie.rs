@@ -1,31 +1,20 @@
 //! Tries of prefixes: made whole, or amended by what differs.
 
-use std::{cmp::Ordering, io, iter::repeat_n, os::fd::AsFd as _};
+use std::{cmp::Ordering, io, os::fd::AsFd as _};
 
 use aya::{
     Pod,
     maps::{MapData, lpm_trie::Key},
 };
 use aya_obj::generated::bpf_map_type;
-use ipnet::IpNet;
 use limiter_common::base::address::Address;
-use serde::{Deserialize, Serialize};
 
-use super::{object::object, program::lacking, sys};
-use crate::{
-    error::{Error, Result},
-    policy::{
-        Tables,
-        packed::{pack, unpack},
-    },
-};
+use super::{object::object, program::lacking, stored_tries::Prefix, sys};
+use crate::error::{Error, Result};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 /// What the kernel says of an operation that a map does not have; libc does not know it.
 const ENOTSUPP: i32 = 524;
-
-/// A prefix of a trie: the bits that count, the prefix, and what it is mapped to.
-pub(super) type Prefix<T> = (u32, Address, T);
 
 /// What makes one trie of another.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,60 +57,6 @@ impl<T: Copy + PartialEq> Changes<T> {
 /// By which compiled prefixes are in order: a prefix follows those that contain it.
 fn place<T>((bits, address, _): &Prefix<T>) -> (u32, [u32; 4], u32) {
     (address.family, address.words.map(u32::from_be), *bits)
-}
-
-/// The prefixes of a trie, as they are stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Stored<T> {
-    packed: String,
-    /// What the prefixes are mapped to: how many in turn, and to what.
-    values: Vec<(usize, T)>,
-}
-
-impl<T: Copy + PartialEq> Stored<T> {
-    /// Of these prefixes; `None` if one of them has no address.
-    pub(super) fn new(prefixes: &[Prefix<T>]) -> Option<Self> {
-        let mut plain = Vec::with_capacity(prefixes.len());
-        for (bits, address, _) in prefixes {
-            let length = u8::try_from(bits.checked_sub(Address::FAMILY_BITS)?).ok()?;
-            plain.push(IpNet::new((*address).try_into().ok()?, length).ok()?);
-        }
-        let runs = prefixes.chunk_by(|(.., one), (.., other)| one == other);
-        let values = runs.filter_map(|run| Some((run.len(), run.first()?.2))).collect();
-        Some(Self { packed: pack(plain.into_iter()), values })
-    }
-
-    /// The prefixes; `None` if this is broken.
-    pub(super) fn prefixes(&self) -> Option<Vec<Prefix<T>>> {
-        let plain = unpack(&self.packed).ok()?;
-        let all = self.values.iter().map(|(number, _)| *number);
-        if all.fold(0, usize::saturating_add) != plain.len() {
-            return None;
-        }
-        let values = self.values.iter().flat_map(|(number, value)| repeat_n(*value, *number));
-        let prefix = |(prefix, value): (IpNet, T)| {
-            let bits = Address::FAMILY_BITS + u32::from(prefix.prefix_len());
-            (bits, prefix.addr().into(), value)
-        };
-        Some(plain.into_iter().zip(values).map(prefix).collect())
-    }
-}
-
-/// The tries of a policy, as they are stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Tries {
-    pub(super) prefixes: Stored<u32>,
-    pub(super) destinations: Stored<u64>,
-}
-
-impl Tries {
-    /// Those of these tables.
-    pub(super) fn of(tables: &Tables) -> Option<Self> {
-        let prefixes = Stored::new(&tables.prefixes)?;
-        Some(Self { prefixes, destinations: Stored::new(&tables.destinations)? })
-    }
 }
 
 /// Has a trie that no packet reads go through these changes. On an error, it has some of them.

@@ -32,7 +32,7 @@ pub use self::{
         RequestOverride,
     },
 };
-use super::{error::PolicyError, lists::List, units::prefix::check_prefix};
+use super::{error::PolicyError, units::prefix::check_prefix};
 
 /// A whole policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl Policy {
     pub fn number_of_prefixes(&self) -> usize {
         let sets = self.sets.values().chain(self.tenants.values()).map(Vec::len).sum::<usize>();
         let is_prefix = |entry: &&Listed| matches!(entry.whom, Whom::Prefix(_));
-        let lists = List::ALL.into_iter().flat_map(|list| self.list(list));
+        let lists = [&self.allow, &self.deny, &self.penalties].into_iter().flatten();
         let lists = lists.filter(is_prefix).count();
         let packets = self.limits.iter().map(|limit| limit.overrides.len());
         let requests = self.on_requests.iter().map(|limit| limit.overrides.len());

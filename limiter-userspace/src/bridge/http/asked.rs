@@ -20,7 +20,7 @@ use http::{
     header::{COOKIE, HOST, HeaderName, HeaderValue},
 };
 
-use super::{fault::Fault, held::Turn, proxied::is_proxied};
+use super::{address::address, fault::Fault, held::Turn, proxied::is_proxied};
 use crate::{
     bridge::request::{Request, Told},
     policy::{
@@ -190,12 +190,6 @@ fn source(headers: &HeaderMap) -> Result<IpAddr, Fault> {
     }
     let text = String::from_utf8_lossy(value.as_bytes());
     address(&text).ok_or_else(|| Fault::BadSource { value: quoted(&text) })
-}
-
-/// The address that a text has, without the zone of one.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
-    let text = text.split_once('%').map_or(text, |(address, _)| address);
-    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
 /// The value of a header that occurs at most once.

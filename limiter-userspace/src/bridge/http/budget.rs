@@ -6,7 +6,7 @@ use form_urlencoded::parse;
 use serde_json::{Value, json};
 
 use super::{
-    asked::address,
+    address::address,
     fault::Fault,
     parameters::{check, checked, cost},
 };

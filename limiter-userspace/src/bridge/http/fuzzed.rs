@@ -1,5 +1,6 @@
 //! What is read of requests to the bridge, without a server: for the fuzz target `requests`.
 
+mod address;
 mod asked;
 mod body;
 mod budget;

@@ -7,7 +7,7 @@ use http::{
     header::{FORWARDED, VIA},
 };
 
-use super::asked::address;
+use super::address::address;
 
 /// The fields that are asked about, in lower case.
 pub(in crate::bridge) const FIELDS: [&str; 7] = [

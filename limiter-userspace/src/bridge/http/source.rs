@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Fault, Peer, Reply, Service,
-    asked::address,
+    address::address,
     reply::{LIMIT, SOURCE, STATUS},
 };
 use crate::{

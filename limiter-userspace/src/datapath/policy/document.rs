@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::super::{
     bpffs::Pins,
     object::{object, typed},
+    stored_tries::Tries,
     sys,
-    trie::Tries,
 };
 use crate::{
     error::Result,

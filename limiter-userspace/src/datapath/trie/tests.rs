@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
 use proptest::prelude::*;
 
-use super::*;
-use crate::policy::{Assignment, Context, Layers, List, Policy, compile, run_time::Entry};
+use super::{super::stored_tries::Stored, *};
+use crate::policy::{Assignment, Context, Layers, List, Policy, Tables, compile, run_time::Entry};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -111,16 +112,4 @@ fn what_changes_as_a_whole_is_made_anew() {
     // Nobody says what they would be.
     let reversed: Vec<_> = many.iter().rev().copied().collect();
     assert_eq!(Changes::between(&reversed, &many), None);
-}
-
-#[test]
-fn what_is_stored_of_a_broken_trie_is_nothing() {
-    let mut stored = Stored::new(&many(&[])).unwrap();
-    assert_eq!(stored.values, [(10_000, 2)]);
-    stored.values[0].0 += 1;
-    assert_eq!(stored.prefixes(), None);
-    stored.values = vec![(usize::MAX, 2), (10_001, 2)];
-    assert_eq!(stored.prefixes(), None);
-    let nowhere = [(Address::FAMILY_BITS, Address::NONE, 2)];
-    assert_eq!(Stored::new(&nowhere), None);
 }
