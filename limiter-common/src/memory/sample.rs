@@ -87,14 +87,16 @@ impl Odds {
     }
 
     /// The odds after a time in which `shown` packets were shown, and of which the budget had `most`: those by which some three
-    /// quarters would have been. At most twice as much as before, and a quarter where the budget chose.
+    /// quarters would have been. At most twice as much as before, or 16 times where nothing was shown, and a quarter where the
+    /// budget chose.
     #[must_use]
     pub fn after(self, shown: u64, most: u64) -> Self {
         let odds = u128::from(self.0);
         let next = if shown * 10 >= most * 9 {
             odds / 4
         } else {
-            (odds * u128::from(most) * 3 / (4 * u128::from(shown.max(1)))).min(odds * 2)
+            let most_more = if shown == 0 { 16 } else { 2 };
+            (odds * u128::from(most) * 3 / (4 * u128::from(shown.max(1)))).min(odds * most_more)
         };
         Self(u64::try_from(next).unwrap_or(u64::MAX).clamp(1, Self::ALL.0))
     }
@@ -207,7 +209,9 @@ mod tests {
     fn odds_follow_what_is_shown_and_stay_within_their_bounds() {
         assert_eq!(Odds::ALL.after(0, 16), Odds::ALL);
         assert_eq!(Odds::ALL.after(16, 16), Odds(1 << 30));
-        assert_eq!(Odds(1_000).after(0, 16), Odds(2_000));
+        assert_eq!(Odds(1_000).after(0, 16), Odds(12_000));
+        assert_eq!(Odds(1_000).after(0, 64), Odds(16_000));
+        assert_eq!(Odds(1_000).after(1, 16), Odds(2_000));
         assert_eq!(Odds(1_000).after(12, 16), Odds(1_000));
         assert_eq!(Odds(1_200).after(14, 16), Odds(1_028));
         assert_eq!(Odds(3).after(u64::MAX / 10, 16), Odds(1));

@@ -36,6 +36,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(20);
 /// For how long what it told is kept, in ns.
 const KEPT: u64 = 100_000_000;
+/// For how long it is not asked again whatever requests may have used, in ns: so a source costs the agent 500 questions a second at most.
+const FRESH: u64 = 2_000_000;
 /// For how long that is taken while it is asked again, in ns.
 const STALE: u64 = 1_000_000_000;
 /// For how long it is not asked again after it was away, in ns.
@@ -87,10 +89,11 @@ impl Left {
         (self.most / 5).max(self.request).min(self.most / 2)
     }
 
-    /// Whether so many requests may have used what was left above the reserve.
+    /// Whether so many requests may have used what was left above the reserve, and the kernel would drop packets then. A request
+    /// comes by a connection that is there, so it uses none.
     fn may_be_over(&self, requests: u64) -> bool {
-        let used = self.request.saturating_mul(requests);
-        !self.is_over() && self.left.saturating_sub(used) < self.reserve()
+        let used = if self.request > 1 { self.request.saturating_mul(requests) } else { 0 };
+        self.drops && !self.is_over() && self.left.saturating_sub(used) < self.reserve()
     }
 
     /// The part that is left, in millionths.
@@ -171,7 +174,7 @@ impl Known {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let told = told.as_mut().filter(|told| now.saturating_sub(told.at) < time)?;
         let may_be_over = |it: &Left| it.may_be_over(told.requests) && counts(it);
-        if told.limits.iter().any(may_be_over) {
+        if now.saturating_sub(told.at) >= FRESH && told.limits.iter().any(may_be_over) {
             return None;
         }
         told.requests = told.requests.saturating_add(1);
@@ -533,11 +536,15 @@ mod tests {
     fn requests_use_up_what_was_told() {
         let known = Known::default();
         let note = |left| known.note(0, [limit("packets", "token_bucket", 60, left)].into());
-        let take = || known.take(KEPT, 1, |_| true).is_some();
+        let take = || known.take(KEPT, FRESH, |_| true).is_some();
+        note(12);
+        assert!((0..9).all(|_| known.take(KEPT, FRESH - 1, |_| true).is_some()), "just told");
         note(57);
         let taken = (0..9).filter(|_| take()).count();
         assert_eq!(taken, 4, "with that which asked, 5 requests of 10 packets above 12");
-        assert!(known.take(KEPT, 1, |_| false).is_some(), "of no concern");
+        assert!(known.take(KEPT, FRESH, |_| false).is_some(), "of no concern");
+        known.note(0, [limit("connections", "fixed_window", 10, 2)].into());
+        assert!((0..9).all(|_| take()), "requests use no connections");
         note(11);
         assert!((0..9).all(|_| take()), "who is refused takes nothing that would be left");
         assert!(known.take(KEPT, KEPT, |_| true).is_none());

@@ -140,6 +140,8 @@ impl Sampler {
         if wishes != self.wishes || !now.is_some_and(|now| is_own(&now)) {
             return self.ask(wishes);
         }
+        // Another reader may have left its own.
+        self.store(std::mem::offset_of!(Sampling, odds), self.odds.0)?;
         self.store_until(end())
     }
 

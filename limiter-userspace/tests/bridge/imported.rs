@@ -171,6 +171,28 @@ descriptors:
     assert_eq!(passed(&[("message_type", "marketing"), to]), 5);
     assert_eq!(passed(&[("message_type", "news"), to]), 200, "no node is about it");
     assert_eq!(passed(&[to]), 100);
+    let warnings = import("a", text.as_bytes(), WindowAlgorithm::default(), &mut Policy::default());
+    let told: String = warnings.unwrap().iter().map(ToString::to_string).collect();
+    assert!(told.contains("keep the `rate_limits` of your Envoy"), "{told}");
+}
+
+/// A value that another node is about is exempt, whatever the sources that are limited beside it.
+#[test]
+fn what_is_exempt_is_so_for_each_source() {
+    let text = "domain: a
+descriptors:
+  - { key: user, value: abc }
+  - key: user
+    value: \"a*\"
+    descriptors:
+      - { key: remote_address, value: 192.0.2.1, rate_limit: { unit: day, requests_per_unit: 2 } }
+";
+    let policy = imported(text, WindowAlgorithm::FixedWindow);
+    let overrides = &policy.on_requests[0].overrides;
+    let [exempt, source] = [true, false].map(|is_of_user| {
+        overrides.iter().position(|entry| entry.whom.is_none() == is_of_user).unwrap()
+    });
+    assert!(exempt < source, "{overrides:?}");
 }
 
 proptest! {

@@ -169,8 +169,9 @@ fn keys(
     fields.cloned().map(RequestKeyPart::Field).chain(source).chain(parts.iter().cloned()).collect()
 }
 
-/// Has a limit exempt descriptors that have the entries of a node and more than those of the limit.
-fn exempt_longer(limit: &mut RequestLimit, nodes: &BTreeSet<Keys>) {
+/// Has a limit exempt descriptors that have the entries of a node and more than those of the limit. Returns whether there can be
+/// some.
+fn exempt_longer(limit: &mut RequestLimit, nodes: &BTreeSet<Keys>) -> bool {
     // What refuses everything counts by nothing.
     let parts = if limit.mode == Mode::Drop { &[][..] } else { &limit.key.parts };
     let own = keys(&limit.matching.fields, &limit.matching.sources, parts);
@@ -178,6 +179,7 @@ fn exempt_longer(limit: &mut RequestLimit, nodes: &BTreeSet<Keys>) {
     let more: Keys = longer.flatten().filter(|key| !own.contains(key)).cloned().collect();
     // The first that fits applies.
     limit.overrides.splice(0..0, more.iter().flat_map(any));
+    !more.is_empty()
 }
 
 /// What a node says of rates.
@@ -227,8 +229,14 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
         if let Some(nodes) = get(root, "descriptors") {
             self.level(nodes, &Path::default());
         }
+        let mut is_exact = false;
         for limit in self.policy.on_requests.iter_mut().skip(first) {
-            exempt_longer(limit, &self.nodes);
+            is_exact |= exempt_longer(limit, &self.nodes);
+        }
+        if is_exact {
+            let message = "a limit is about descriptors with exactly its entries";
+            let remedy = "keep the `rate_limits` of your Envoy: those that `limiter bridge config envoy` prints tell all entries in one descriptor";
+            self.findings.warn(root.at, message, remedy);
         }
     }
 
@@ -393,8 +401,9 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
             }
         }
         if is_limiting {
-            // The first that fits applies.
-            limit.overrides.sort_by_key(|entry| match &entry.whom {
+            // The first that fits applies, and what is exempt stays so.
+            let own = limit.overrides.get_mut(path.exempt.len()..).unwrap_or_default();
+            own.sort_by_key(|entry| match &entry.whom {
                 Some(OverrideWhom::Prefix(prefix)) => Reverse(prefix.prefix_len()),
                 Some(OverrideWhom::Tenant(_)) | None => Reverse(0),
             });

@@ -278,7 +278,7 @@ pub(super) static LIMIT: Shape = Shape {
         key(
             "requests",
             Word(names::of_requests),
-            "What requests of a source without anything left learn: `off` (the default), `advise` or `enforce`.",
+            "What requests learn of what the source has left: nothing (`off`, the default), that (`advise`), or 429 where it is little (`enforce`).",
         ),
         key("precise", Flag, PRECISE_DOC),
         key("shared", Whole(1, Limit::MOST_SHARED as u64), SHARED_DOC),
