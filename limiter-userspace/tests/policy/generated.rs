@@ -11,7 +11,7 @@ use limiter_userspace::policy::{
     model::{
         Allowance, Control, ControlBudgets, ControlOverride, Costs, Count, GlobalMode, Key,
         KeyPart, KeyPrefix, Layer, Limit, Listed, Match, Mode, OfRequests, Override, OverrideWhom,
-        PacketKind, Penalty, Policy, Proxied, Service, TcpFlags, Unproven, Whom,
+        PacketKind, Penalty, Policy, Service, TcpFlags, Unproven, Whom,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::subsequence};
@@ -216,12 +216,9 @@ fn matching(index: u16) -> impl Strategy<Value = Match> {
 /// A penalty that asks for proof.
 pub(crate) fn penalty() -> impl Strategy<Value = Penalty> {
     (time(), time(), 1..=10_u32, time()).prop_map(|(after, block, backoff, max)| Penalty {
-        after,
-        block,
         backoff,
         max: max.max(block),
-        unproven: Unproven::Ignore,
-        proxied: Proxied::Spare,
+        ..Penalty::new(after, block)
     })
 }
 

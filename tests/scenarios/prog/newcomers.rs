@@ -17,8 +17,7 @@ use limiter_userspace::{
     policy::{
         Builtin, KeyPrefix, Policy,
         model::{
-            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Proxied,
-            Unproven,
+            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Unproven,
         },
     },
     query::Inquiry,
@@ -67,12 +66,10 @@ fn any_policy(random: &mut Random) -> Policy {
             layers: Some(vec![if bytes { allowance } else { tight }]),
         });
         let penalty = (random.below(6) == 0).then_some(Penalty {
-            after: SECOND / 20,
-            block: SECOND / 5,
             backoff: 2,
             max: SECOND,
             unproven: Unproven::Block,
-            proxied: Proxied::Spare,
+            ..Penalty::new(SECOND / 20, SECOND / 5)
         });
         let ports = if random.below(3) == 0 { vec![443..=443] } else { Vec::new() };
         let count = match (bytes, opens) {
@@ -277,14 +274,7 @@ fn where_all_owe_a_source_that_goes_on_sending_is_held() {
 /// A blocked source stays blocked without an entry, also for packets that its limit does not match.
 #[test]
 fn a_block_holds_for_a_source_without_an_entry() {
-    let penalty = Penalty {
-        after: 1,
-        block: 600 * SECOND,
-        backoff: 1,
-        max: 600 * SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    };
+    let penalty = Penalty { unproven: Unproven::Block, ..Penalty::new(1, 600 * SECOND) };
     let opens = Limit {
         count: Count::Syns,
         penalty: Some(penalty),
@@ -426,14 +416,7 @@ fn a_first_packet_that_owes_nothing_has_nobody_forgotten() {
 /// A first packet needs no entry even if a penalty or a new connection has to be recorded.
 #[test]
 fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
-    let penalty = Penalty {
-        after: 1,
-        block: SECOND,
-        backoff: 1,
-        max: SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    };
+    let penalty = Penalty { unproven: Unproven::Block, ..Penalty::new(1, SECOND) };
     let packets = limit("packets", &[KeyPart::Source], tokens(2));
     let opens = Limit { count: Count::Connections, ..packets.clone() };
     let packets = Limit { penalty: Some(penalty), ..packets };

@@ -10,7 +10,7 @@ use limiter_tests::packet::Frame;
 use limiter_tests::program::{Clock, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Builtin, Policy,
-    model::{Allowance, GlobalMode, KeyPart, Limit, Mode, Penalty, Proxied, Unproven},
+    model::{Allowance, GlobalMode, KeyPart, Limit, Mode, Penalty, Unproven},
     tallies,
 };
 
@@ -139,12 +139,10 @@ fn a_block_is_told_once_with_its_end() {
     let allowance =
         Allowance::LeakyBucket { rate: Rate { packets: 1, period: 86_400 * SECOND }, depth: 1 };
     let penalty = Penalty {
-        after: 5 * SECOND,
-        block: 60 * SECOND,
         backoff: 2,
         max: 3_600 * SECOND,
         unproven: Unproven::Block,
-        proxied: Proxied::Spare,
+        ..Penalty::new(5 * SECOND, 60 * SECOND)
     };
     let it = limit("it", &[KeyPart::Source], allowance);
     let mut program = program(&policy_of([Limit { penalty: Some(penalty), ..it }]));

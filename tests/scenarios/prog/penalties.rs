@@ -17,7 +17,7 @@ use limiter_userspace::{
         Policy,
         model::{
             Allowance, GlobalMode, KeyPart, Limit, Listed, Mode, Override, OverrideWhom, Penalty,
-            Proxied, Unproven, Whom,
+            Unproven, Whom,
         },
     },
     query::{Inquiry, blocked::Blocked},
@@ -36,12 +36,10 @@ const B: [u8; 4] = [198, 51, 100, 1];
 const DAY: u64 = 86_400 * SECOND;
 
 pub(super) const PENALTY: Penalty = Penalty {
-    after: 10 * SECOND,
-    block: 60 * SECOND,
     backoff: 2,
     max: 200 * SECOND,
     unproven: Unproven::Block,
-    proxied: Proxied::Spare,
+    ..Penalty::new(10 * SECOND, 60 * SECOND)
 };
 
 /// A limit of one UDP packet a day, with a penalty. It is a leaky bucket, so that part of a token is not
@@ -330,14 +328,8 @@ fn what_is_done_to_one_limit_is_nothing_to_another() {
 fn blocks_of_another_limit_make_none_longer() {
     let mut short = strict("short", &[KeyPart::Source]);
     short.matching.protocols = vec![6];
-    short.penalty = Some(Penalty {
-        after: Cached::MOMENT,
-        block: SECOND,
-        backoff: 1,
-        max: SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    });
+    short.penalty =
+        Some(Penalty { unproven: Unproven::Block, ..Penalty::new(Cached::MOMENT, SECOND) });
     let mut program = program(&policy_of([strict("long", &[KeyPart::Source]), short]));
     assert_eq!(reason_at(&mut program, NOW, &udp(A)), Reason::Conform);
     assert_eq!(reason_at(&mut program, NOW, &syn(A)), Reason::Conform);

@@ -15,9 +15,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Bucket, Builtin, KeyPrefix, Policy,
-    model::{
-        Count, GlobalMode, KeyPart, Limit, Listed, Match, Mode, Penalty, Proxied, Unproven, Whom,
-    },
+    model::{Count, GlobalMode, KeyPart, Limit, Listed, Match, Mode, Penalty, Unproven, Whom},
 };
 
 use super::{
@@ -97,14 +95,7 @@ fn any_limit(random: &mut Random, name: &str, ticks: bool) -> Limit {
     };
     if random.below(3) == 0 {
         let (after, block) = (SECOND / 4, 20 * SECOND);
-        limit.penalty = Some(Penalty {
-            after,
-            block,
-            backoff: 1,
-            max: block,
-            unproven: Unproven::Block,
-            proxied: Proxied::Spare,
-        });
+        limit.penalty = Some(Penalty { unproven: Unproven::Block, ..Penalty::new(after, block) });
     }
     if random.below(8) == 0 { in_mode(Mode::Monitor, limit) } else { limit }
 }

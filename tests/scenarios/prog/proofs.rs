@@ -17,7 +17,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Policy,
-    model::{Allowance, KeyPart, Limit, Penalty, Proxied, TcpFlags, Unproven},
+    model::{Allowance, KeyPart, Limit, Penalty, TcpFlags, Unproven},
 };
 
 use super::{
@@ -28,14 +28,8 @@ use super::{
 };
 
 const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-const PENALTY: Penalty = Penalty {
-    after: 10 * SECOND,
-    block: 60 * SECOND,
-    backoff: 2,
-    max: 200 * SECOND,
-    unproven: Unproven::Ignore,
-    proxied: Proxied::Spare,
-};
+const PENALTY: Penalty =
+    Penalty { backoff: 2, max: 200 * SECOND, ..Penalty::new(10 * SECOND, 60 * SECOND) };
 /// The initial sequence number of the SYNs; the next one wraps to 0.
 const FIRST: u32 = u32::MAX;
 

@@ -9,7 +9,7 @@ use limiter_common::{
 use limiter_tests::program::{TestProgram, Verdict, pin_to_cpu, two_cpus};
 use limiter_userspace::policy::{
     Bucket, Builtin,
-    model::{KeyPart, Limit, Mode, Penalty, Proxied, Unproven},
+    model::{KeyPart, Limit, Mode, Penalty, Unproven},
 };
 
 use super::{
@@ -190,14 +190,7 @@ fn frames_without_a_source_are_counted_in_the_end_too() {
 /// With a penalty, refusals are cached only for a moment, because each of them counts.
 #[test]
 fn it_is_only_for_a_moment_where_there_is_a_penalty() {
-    let penalty = Penalty {
-        after: SECOND,
-        block: SECOND,
-        backoff: 1,
-        max: SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    };
+    let penalty = Penalty { unproven: Unproven::Block, ..Penalty::new(SECOND, SECOND) };
     let strict = |penalty| Limit { penalty, ..limit("strict", &[KeyPart::Source], tokens(5)) };
     let mut program = here(&[]);
     for (penalty, longest) in [(None, Cached::LONGEST), (Some(penalty), Cached::MOMENT)] {

@@ -9,7 +9,7 @@ use limiter_userspace::{
     datapath::monitoring::Monitoring,
     policy::{
         Policy,
-        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Proxied, Unproven, Whom},
+        model::{GlobalMode, KeyPart, Limit, Listed, Penalty, Unproven, Whom},
         units::parse_prefix,
     },
     query::{Inquiry, frame::Sighting},
@@ -122,12 +122,10 @@ fn it_holds_before_and_after_a_policy_is_taken_back() {
 #[test]
 fn who_is_over_a_limit_meanwhile_is_not_blocked_for_it() {
     let penalty = Penalty {
-        after: SECOND,
-        block: 60 * SECOND,
         backoff: 2,
         max: 600 * SECOND,
         unproven: Unproven::Block,
-        proxied: Proxied::Spare,
+        ..Penalty::new(SECOND, 60 * SECOND)
     };
     let strict = Limit {
         penalty: Some(penalty),

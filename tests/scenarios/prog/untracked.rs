@@ -19,7 +19,7 @@ use limiter_tests::{
 };
 use limiter_userspace::policy::{
     Builtin, Policy,
-    model::{Allowance, Costs, Count, KeyPart, Limit, Penalty, Proxied, Unproven},
+    model::{Allowance, Costs, Count, KeyPart, Limit, Penalty, Unproven},
 };
 
 use super::{
@@ -141,14 +141,7 @@ fn a_source_that_goes_on_sending_comes_to_have_an_entry() {
 #[test]
 fn no_packet_is_untracked_where_a_packet_matters() {
     let packets = |burst| Allowance::TokenBucket { rate: Rate::per_second(RATE), burst };
-    let penalty = Penalty {
-        after: 1,
-        block: SECOND,
-        backoff: 1,
-        max: SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    };
+    let penalty = Penalty { unproven: Unproven::Block, ..Penalty::new(1, SECOND) };
     let small = limit("small", &[KeyPart::Source], packets(2_999));
     let ample = limit("ample", &[KeyPart::Source], packets(BURST));
     let costs = Costs { default: 2, by_kind: BTreeMap::new() };

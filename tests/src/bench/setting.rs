@@ -11,7 +11,7 @@ use limiter_userspace::{
         Bucket, Builtin, Policy,
         model::{
             Allowance, Count, KeyPart, Layer, Limit, Listed, Override, OverrideWhom, Penalty,
-            Proxied, Unproven, Whom,
+            Unproven, Whom,
         },
         units::default_burst,
     },
@@ -37,12 +37,10 @@ const SCANT: Bucket = Bucket { rate: Rate { packets: 1, period: 60 * SECOND }, b
 /// A limit under which one packet is owed for ten minutes.
 const SLOW: Bucket = Bucket { rate: Rate { packets: 1, period: 600 * SECOND }, burst: 20 };
 const PENALTY: Penalty = Penalty {
-    after: SECOND,
-    block: 60 * SECOND,
     backoff: 2,
     max: 3_600 * SECOND,
     unproven: Unproven::Block,
-    proxied: Proxied::Spare,
+    ..Penalty::new(SECOND, 60 * SECOND)
 };
 
 /// The key of a limit, other than the source.

@@ -11,7 +11,7 @@
 //! | `/v1/penalties` | trusted users on a Unix socket | that of the agent |
 //! | `GET /v1/openapi.json`, `/healthz`, `/readyz`, `/metrics` | whoever may connect | the others as of the agent |
 
-mod address;
+pub(super) mod address;
 mod asked;
 mod body;
 mod budget;

@@ -38,7 +38,7 @@ pub(super) fn write(
         Place::Tls(..) => "			# No peer is blocked: the bridge sees no connection of this host.
 			header_up -X-Limiter-Peer
 ",
-        Place::Unix(_) | Place::Tcp(_) => "			# The connection: a peer that goes on over a limit with a penalty is blocked.
+        Place::Unix(_) | Place::Tcp(_) => "			# The connection: a peer that goes on over a limit with a penalty is blocked, if the bridge is asked on a Unix socket.
 			header_up X-Limiter-Peer \"{remote_host} {remote_port} {http.request.local.host} {http.request.local.port}\"
 ",
     };

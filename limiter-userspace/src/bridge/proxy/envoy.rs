@@ -168,7 +168,7 @@ fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
 }
 
 /// The connection, in place of what the client says.
-const PEER: &str = r#"                  # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
+const PEER: &str = r#"                  # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked, if the bridge is asked on a Unix socket.
                   - { key: x-limiter-peer, value: "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_DIRECT_REMOTE_PORT% %DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_LOCAL_PORT%" }
 "#;
 
@@ -189,7 +189,7 @@ fn ext_authz(
     let peer = match bridge {
         Place::Tls(..) => "",
         Place::Unix(_) | Place::Tcp(_) => {
-            headers.extend(proxied::FIELDS);
+            headers.extend(proxied::fields().map(|field| -> &str { field }));
             PEER
         }
     };

@@ -215,7 +215,7 @@ const fn in_words(on_failure: OnFailure) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::model::{Penalty, Proxied, Unproven};
+    use crate::policy::model::Penalty;
 
     #[test]
     fn one_limit_that_refuses_requests_closes_the_proxy() {
@@ -268,14 +268,7 @@ mod tests {
 
     fn penalised() -> Policy {
         let second = 1_000_000_000;
-        let penalty = Penalty {
-            after: second,
-            block: second,
-            backoff: 1,
-            max: second,
-            unproven: Unproven::Ignore,
-            proxied: Proxied::Spare,
-        };
+        let penalty = Penalty::new(second, second);
         let limit = RequestLimit { penalty: Some(penalty), ..RequestLimit::new("a", &[]) };
         Policy { on_requests: vec![limit], ..Policy::default() }
     }

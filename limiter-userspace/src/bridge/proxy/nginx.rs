@@ -46,7 +46,7 @@ pub(super) fn write(
         Place::Tls(..) => "        # No peer is blocked: the bridge sees no connection of this host.
         proxy_set_header X-Limiter-Peer \"\";
 ",
-        Place::Unix(_) | Place::Tcp(_) => "        # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked.
+        Place::Unix(_) | Place::Tcp(_) => "        # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked, if the bridge is asked on a Unix socket.
         proxy_set_header X-Limiter-Peer \"$realip_remote_addr $realip_remote_port $server_addr $server_port\";
 ",
     };

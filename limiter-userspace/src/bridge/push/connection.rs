@@ -1,6 +1,8 @@
 //! The connection that a request came by, as the proxy tells of it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+
+use super::super::http::address::address;
 
 /// A connection of TCP that ends at a proxy on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +19,10 @@ impl Connection {
     pub(in crate::bridge) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let mut end = || {
-            let address = words.next()?;
             // An address of one link has a zone, which the agent has no use for.
-            let address = address.split_once('%').map_or(address, |(address, _)| address);
-            let address: IpAddr = address.parse().ok()?;
+            let address = address(words.next()?)?;
             let port = words.next()?.parse().ok().filter(|port| *port != 0)?;
-            Some(SocketAddr::new(address.to_canonical(), port))
+            Some(SocketAddr::new(address, port))
         };
         let (remote, local) = (end()?, end()?);
         words.next().is_none().then_some(Self { remote, local })

@@ -194,6 +194,12 @@ pub struct Penalty {
 }
 
 impl Penalty {
+    /// A block of the same time, in ns, whenever a source stays over the limit for `after` ns. All else is as by default.
+    pub const fn new(after: u64, block: u64) -> Self {
+        let (unproven, proxied) = (Unproven::Ignore, Proxied::Spare);
+        Self { after, block, backoff: 1, max: block, unproven, proxied }
+    }
+
     /// The same for the decision. `limit` tells apart the limits that it is of.
     pub(crate) fn compiled(&self, limit: u32) -> penalty::Penalty {
         let bounded = |time: u64| time.clamp(1, penalty::Penalty::LONGEST);

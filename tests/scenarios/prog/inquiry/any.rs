@@ -13,7 +13,7 @@ use limiter_userspace::policy::{
     Assignment, Context, Given, KeyPrefix, Policy, compile,
     model::{
         Allowance, Costs, Count, GlobalMode, Key, KeyPart, Layer, Limit, Listed, Match, Mode,
-        OfRequests, Override, OverrideWhom, PacketKind, Penalty, Proxied, TcpFlags, Unproven, Whom,
+        OfRequests, Override, OverrideWhom, PacketKind, Penalty, TcpFlags, Unproven, Whom,
     },
 };
 
@@ -164,12 +164,10 @@ fn any_limit(random: &mut Random, name: String) -> Limit {
         let block = (1 + random.below(900) as u64) * millisecond;
         let after = random.below(20) as u64 * millisecond;
         Penalty {
-            after,
-            block,
             backoff: 1 + random.below(3) as u32,
             max: 4 * block,
             unproven: Unproven::Block,
-            proxied: Proxied::Spare,
+            ..Penalty::new(after, block)
         }
     };
     Limit {

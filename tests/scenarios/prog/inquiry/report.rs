@@ -16,7 +16,7 @@ use limiter_userspace::{
         Policy,
         model::{
             Allowance, Count, KeyPart, Layer, Limit, Listed, Match, Mode, Override, OverrideWhom,
-            Penalty, Proxied, Unproven, Whom,
+            Penalty, Unproven, Whom,
         },
         units::parse_prefix,
     },
@@ -48,12 +48,10 @@ fn limit(name: &str, parts: &[KeyPart], burst: u64) -> Limit {
 fn policy() -> Policy {
     let prefix = |text: &str| Whom::Prefix(parse_prefix(text).unwrap());
     let penalty = Penalty {
-        after: SECOND / 100,
-        block: 30 * SECOND,
         backoff: 2,
         max: 600 * SECOND,
         unproven: Unproven::Block,
-        proxied: Proxied::Spare,
+        ..Penalty::new(SECOND / 100, 30 * SECOND)
     };
     let tenant =
         Override { whom: OverrideWhom::Tenant("acme".into()), layers: Some(vec![bucket(40)]) };

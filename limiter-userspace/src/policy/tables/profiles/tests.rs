@@ -8,9 +8,7 @@ use super::{
     super::{
         super::{
             Bucket, Builtin,
-            model::{
-                Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Proxied, Unproven, Whom,
-            },
+            model::{Costs, Count, KeyPart, Layer, Limit, Listed, Penalty, Unproven, Whom},
         },
         Assignment, compile,
         tests::{bucket, compiled, looked_up, prefix},
@@ -87,14 +85,7 @@ fn profiles_have_the_untracked_allowance_of_their_tightest_limit() {
     assert_eq!(of_all(&weighted), [0; 3]);
     source(&mut policy, |limit| {
         let (after, block) = (1, 1_000_000_000);
-        limit.penalty = Some(Penalty {
-            after,
-            block,
-            backoff: 1,
-            max: block,
-            unproven: Unproven::Block,
-            proxied: Proxied::Spare,
-        });
+        limit.penalty = Some(Penalty { unproven: Unproven::Block, ..Penalty::new(after, block) });
     });
     assert_eq!(of_all(&policy), [0; 3]);
 }
@@ -146,14 +137,7 @@ fn packets_are_leased_from_limits_that_have_some_to_spare() {
     assert_eq!(with(&|limit| limit.count = Count::Connections), one);
     let costs = Costs { default: 2, by_kind: BTreeMap::new() };
     assert_eq!(with(&|limit| limit.count = Count::Weighted(costs.clone())), one);
-    let penalty = Penalty {
-        after: 1,
-        block: SECOND,
-        backoff: 1,
-        max: SECOND,
-        unproven: Unproven::Block,
-        proxied: Proxied::Spare,
-    };
+    let penalty = Penalty { unproven: Unproven::Block, ..Penalty::new(1, SECOND) };
     assert_eq!(with(&|limit| limit.penalty = Some(penalty)), [(0, 0); 3], "they may be blocked");
     // It matches some sources.
     let near = |limit: &mut Limit| {
