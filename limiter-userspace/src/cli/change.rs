@@ -41,6 +41,7 @@ pub(super) fn change<T>(
     session: Option<Session>,
     edit: impl FnOnce(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
+    keep_freed_memory();
     let mut instance = instance(pins)?;
     let unfinished = instance.take_unfinished();
     // Lists may be long: they are copied as seldom as possible.
@@ -63,6 +64,21 @@ pub(super) fn change<T>(
     let switched = switched?.switch;
     shadowed.retain(|shadowed| !known.contains(shadowed));
     Ok(Changed { in_force, said, kept, shadowed, switched, unkept, unfinished })
+}
+
+/// Has the allocator use again what is freed. Each step of a change of long lists frees some megabytes and takes as many,
+/// and pages that were given back in between would be cleared by the kernel once more.
+fn keep_freed_memory() {
+    /// The largest that there is, in bytes.
+    const MAPPED_FROM: libc::c_int = 32 << 20;
+    for (parameter, value) in [
+        (libc::M_MMAP_THRESHOLD, MAPPED_FROM),
+        (libc::M_TRIM_THRESHOLD, libc::c_int::MAX),
+        (libc::M_TOP_PAD, MAPPED_FROM / 2),
+    ] {
+        // SAFETY: sets a parameter of the allocator, under its lock. A value that it refuses leaves the old one.
+        unsafe { libc::mallopt(parameter, value) };
+    }
 }
 
 impl<T> Changed<T> {

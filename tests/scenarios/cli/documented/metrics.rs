@@ -1,10 +1,13 @@
-//! The page about metrics has what the code prints.
+//! The tables of the page about metrics are generated from what the code prints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use limiter_common::packet::reason::Reason;
 
-use super::page;
+use super::{page, root};
 use crate::cli::{
     Bench, Document,
     agent::{Agent, REQUEST, ask},
@@ -79,24 +82,31 @@ fn the_page_has_every_metric_of_a_bridge() {
     compare(&bridge.ask("GET /metrics", &[]).body, "Of a bridge");
 }
 
-/// Asserts that the table below a heading has exactly what a scrape has.
+/// Asserts that the table below a heading is what a scrape makes of it; with `LIMITER_BLESS` set, writes it.
 #[track_caller]
 fn compare(scrape: &str, heading: &str) {
-    let (printed, shown) = (table(scrape), rows(heading));
-    let lacking: Vec<_> = printed.iter().filter(|row| !shown.contains(row)).collect();
-    let stale: Vec<_> = shown.iter().filter(|row| !printed.contains(row)).collect();
-    assert!(
-        lacking.is_empty() && stale.is_empty() && shown.is_sorted(),
-        "docs/metrics.md lacks {lacking:#?}, and has {stale:#?}; the table is:\n{}",
-        printed.join("\n")
+    let (generated, shown) = (table(scrape), rows(heading));
+    if std::env::var_os("LIMITER_BLESS").is_some() {
+        let text = page("docs/metrics.md").replace(&shown.join("\n"), &generated.join("\n"));
+        return fs::write(root().join("docs/metrics.md"), text).unwrap();
+    }
+    let lacking: Vec<_> = generated.iter().filter(|row| !shown.contains(row)).collect();
+    let stale: Vec<_> = shown.iter().filter(|row| !generated.contains(row)).collect();
+    assert_eq!(
+        generated, shown,
+        "docs/metrics.md lacks {lacking:#?}, and has {stale:#?}: LIMITER_BLESS=1 writes it anew"
     );
 }
 
 #[test]
 fn the_page_has_every_reason() {
-    let shown: Vec<String> = rows("Reasons")
-        .iter()
-        .map(|row| row.split('|').nth(1).unwrap().trim().trim_matches('`').to_owned())
-        .collect();
-    assert_eq!(shown, Reason::ALL.map(Reason::name));
+    let cells = |row: &String| -> Vec<String> {
+        row.split('|').skip(1).take(2).map(|cell| cell.trim().replace('`', "")).collect()
+    };
+    let shown: Vec<_> = rows("Reasons").iter().map(cells).collect();
+    let verdict = |reason: Reason| if reason.drops() { "dropped" } else { "passed" };
+    assert_eq!(
+        shown,
+        Reason::ALL.map(|reason| vec![reason.name().to_owned(), verdict(reason).to_owned()])
+    );
 }
