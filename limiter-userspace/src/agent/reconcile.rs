@@ -31,7 +31,13 @@ use crate::{
         sys,
     },
     error::{Error, Result},
-    policy::{Policy, document::diff, guard::guard, interfaces::listed, reading::name},
+    policy::{
+        Policy,
+        document::diff,
+        guard::guard,
+        interfaces::{Port, listed},
+        reading::name,
+    },
     query,
 };
 
@@ -61,6 +67,8 @@ pub(super) struct Reconciler {
     claim: Option<Claim>,
     /// The number of the instance and the epoch whose run-time lists are in their file.
     kept: Option<(u32, u32)>,
+    /// What the policy in force was last seen to fit.
+    fits: Option<Fits>,
     /// Why an exchange that another process began could not be finished, and what became of it, met at this look.
     unfinished: Option<Error>,
     /// When a main program that was missing may be loaded again.
@@ -73,6 +81,16 @@ pub(super) struct Reconciler {
     waits: Waits,
     /// How things were at the last look, for a service manager.
     status: String,
+}
+
+/// What a compiled policy fits.
+#[derive(Debug)]
+struct Fits {
+    /// The number of the instance, and the epoch.
+    policy: (u32, u32),
+    ports: Vec<Port>,
+    /// When it has to be compiled again, in seconds of Unix time; `None`: never.
+    stale: Option<u64>,
 }
 
 /// When a policy is put in force.
@@ -99,6 +117,7 @@ impl Reconciler {
             ahead: None,
             claim: None,
             kept: None,
+            fits: None,
             unfinished: None,
             loads: Backoff::default(),
             unloaded: None,
@@ -416,11 +435,23 @@ impl Reconciler {
             return Ok(());
         }
         let maps = Maps::open(&self.pins)?;
-        let is_stale = maps.in_force()?.held.stale().is_some_and(|stale| stale <= now);
-        if maps.fits_interfaces()? && !is_stale {
+        let fits =
+            Fits { policy: (maps.number()?, maps.epoch()?), ports: maps.ports()?, stale: None };
+        let is_stale = |stale: Option<u64>| stale.is_some_and(|stale| stale <= now);
+        // Its lists may be long: it is read once.
+        if let Some(known) = &self.fits
+            && (known.policy, &known.ports) == (fits.policy, &fits.ports)
+            && !is_stale(known.stale)
+        {
             return Ok(());
         }
-        self.compile()
+        let in_force = maps.in_force()?;
+        let stale = in_force.held.stale();
+        if is_stale(stale) || !in_force.held.fits(&in_force.policy, &fits.ports) {
+            return self.compile();
+        }
+        self.fits = Some(Fits { stale, ..fits });
+        Ok(())
     }
 
     /// Keeps the run-time lists in their file, if something else is in force than at the last look. A command that
