@@ -47,6 +47,12 @@ pub struct Policy {
     /// Named groups of prefixes, each sorted, without duplicates. A source belongs to the tenant with the
     /// longest prefix around it.
     pub tenants: BTreeMap<String, Vec<IpNet>>,
+    /// The files that sets came from, by the name of the set. Only a document that was read by its path has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set_files: BTreeMap<String, PrefixFile>,
+    /// The files that tenants came from.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenant_files: BTreeMap<String, PrefixFile>,
     /// Protocols and ports by name, for `match`.
     pub services: BTreeMap<String, Service>,
     /// Sources that no limit and no penalty applies to.
@@ -95,6 +101,17 @@ impl Policy {
         let requests = self.on_requests.iter().map(|limit| limit.overrides.len());
         sets + lists + packets.chain(requests).sum::<usize>()
     }
+}
+
+/// The file of a set or a tenant. Its prefixes are in the set; this is what names them in a saved document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefixFile {
+    /// The absolute path.
+    pub path: String,
+    /// The prefixes that the document lists beside the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cidrs: Vec<IpNet>,
 }
 
 /// Whether the limits of a policy drop packets.

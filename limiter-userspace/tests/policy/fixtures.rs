@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeSet,
     env, fs,
+    mem::take,
     path::{Path, PathBuf},
 };
 
@@ -50,7 +51,14 @@ fn parsed(path: &Path) -> Result<(Policy, Warnings), Faults> {
 #[test]
 fn valid_documents_are_read_and_written_back() {
     for path in [documents("valid"), documents("warned")].concat() {
-        let policy = read(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        let mut policy = read(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        // Only a document that is read by its path knows where its files are.
+        for file in take(&mut policy.set_files)
+            .into_values()
+            .chain(take(&mut policy.tenant_files).into_values())
+        {
+            assert!(Path::new(&file.path).is_absolute() && Path::new(&file.path).is_file());
+        }
         let (parsed, warnings) = parsed(&path).unwrap();
         assert_eq!(parsed, policy);
         let warned = path.parent().unwrap().ends_with("warned");

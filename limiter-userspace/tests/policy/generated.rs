@@ -395,6 +395,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             limits,
             attributes,
             on_requests,
+            ..Policy::default()
         }
     })
 }

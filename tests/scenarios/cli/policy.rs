@@ -306,8 +306,10 @@ fn a_policy_is_in_force_whatever_its_files_have() {
     let saved = Document::new("");
     bench.done(&saved.in_place("policy save FILE"));
     let outcome = bench.done(&saved.in_place("policy apply FILE"));
-    assert_eq!((&*outcome.stdout, &*outcome.stderr), ("no difference\n", ""));
-    for document in [document, saved] {
+    // It names the file, so what the file has is warned of as before.
+    assert_eq!(outcome.stdout, "no difference\n");
+    outcome.assert_says(&["of file `", "feed.txt` are left out"]);
+    for document in [&document, &saved] {
         bench.done("detach --all");
         bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy-if-new FILE")));
         assert_eq!(bench.done("policy show").stdout, text);
@@ -486,17 +488,19 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
     assert!(new.contains("cidrs: [192.0.2.7/32]") && new.lines().count() < 30, "{new}");
     // With --force the file before is kept. Set files stay references in any case.
     let outcome = bench.done(&document.in_place("policy save FILE --force"));
-    for words in [" saved: 1 limit, 502 prefixes\n", "set files as before: bad.txt", ".bak\n"] {
+    for words in [" saved: 1 limit, 502 prefixes\n", "its set files: bad.txt", ".bak\n"] {
         assert!(outcome.stdout.contains(words), "no {words} in {outcome}");
     }
-    assert_eq!((beside(""), beside(".bak")), (new.clone(), before.clone()));
+    let (mark, new) = new.split_once('\n').unwrap();
+    assert!(mark.starts_with("# The policy in force, by `limiter policy save`"), "{mark}");
+    assert_eq!((beside(""), beside(".bak")), (new.to_owned(), before.clone()));
     // The feed goes on meanwhile; without comments nothing is lost.
     fs::write(document.folder.join("bad.txt"), format!("{feed}10.1.0.0/16\n")).unwrap();
     bench.done("limit set web --rate 9/s");
     let outcome = bench.json(&document.in_place("policy save FILE -j"));
     assert_eq!(outcome["unchanged"], false, "{outcome}");
     assert!(outcome["backup"].as_str().unwrap().ends_with("policy.yaml.bak.1"), "{outcome}");
-    assert_eq!((beside(".bak"), beside(".bak.1")), (before, new));
+    assert_eq!((beside(".bak"), beside(".bak.1")), (before, new.to_owned()));
     assert!(beside("").contains("rate: 9 pps") && beside("").contains("file: bad.txt"));
     bench.done(&document.in_place("policy apply FILE"));
     // A set in force that is none of its file's is not replaced by that.
@@ -510,6 +514,44 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
     outcome.assert_says(&["warning: of bad, other prefixes are in force than the files have now"]);
     document.write("limits: [{nonsense}]");
     bench.refused(&document.in_place("policy save FILE"), 1, &["is no policy", ".new", "hint: "]);
+}
+
+#[test]
+fn a_new_file_names_the_set_files_that_the_policy_came_from() {
+    let bench = Bench::attached();
+    let document = Document::new(
+        "sets: {bad: {file: bad.txt, cidrs: [192.0.2.7]}, office: {cidrs: [192.0.2.0/28]}}\n\
+         tenants: {acme: {file: acme.txt}}\ndeny: [bad]\n\
+         limits: [{name: web, key: source, rate: 5/s}]",
+    );
+    let (bad, acme) = (document.folder.join("bad.txt"), document.folder.join("acme.txt"));
+    fs::write(&bad, "10.0.0.1\n10.0.0.3\n").unwrap();
+    fs::write(&acme, "10.1.0.0/24\n").unwrap();
+    bench.done(&document.in_place("policy apply FILE"));
+    bench.done("limit set web --rate 7/s");
+    let beside = document.in_place("FILE").replace("policy.yaml", "saved.yaml");
+    let outcome = bench.done(&format!("policy save {beside}"));
+    assert_eq!(outcome.stderr, "", "{outcome}");
+    let text = fs::read_to_string(&beside).unwrap();
+    for words in ["file: bad.txt", "cidrs: [192.0.2.7/32]", "file: acme.txt", "rate: 7 pps"] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    assert!(!text.contains("10.0.0.1") && !text.contains("10.1.0.0"), "{text}");
+    // In another folder, and where there is no file, by the whole path.
+    let elsewhere = Document::new("");
+    fs::remove_file(elsewhere.path()).unwrap();
+    bench.done(&elsewhere.in_place("policy save FILE"));
+    let printed = bench.done("policy save -").stdout;
+    assert_eq!(fs::read_to_string(elsewhere.path()).unwrap(), printed);
+    assert!(printed.contains(&format!("file: \"{}\"", bad.display())), "{printed}");
+    bench.done(&elsewhere.in_place("policy apply FILE"));
+    // A file that is gone cannot be named.
+    fs::remove_file(&bad).unwrap();
+    fs::remove_file(elsewhere.path()).unwrap();
+    let outcome = bench.done(&elsewhere.in_place("policy save FILE"));
+    outcome.assert_says(&["warning: set \"bad\" is written out in full, 3 prefixes: its file /"]);
+    let text = fs::read_to_string(elsewhere.path()).unwrap();
+    assert!(text.contains("10.0.0.1") && text.contains("/acme.txt"), "{text}");
 }
 
 #[test]

@@ -250,8 +250,13 @@ fn apply(
     let changed = !changes.is_empty();
     let anew = !changed && !instance.maps().fits_interfaces()?;
     let has_ends = policy.has_ends() || layers.run_time.has_ends();
-    let is_put =
-        changed || anew || has_ends || running.unsorted || instance.maps().is_taken_back()?;
+    let files = |policy: &Policy| (policy.set_files.clone(), policy.tenant_files.clone());
+    let is_put = changed
+        || anew
+        || has_ends
+        || running.unsorted
+        || files(&running.policy) != files(policy)
+        || instance.maps().is_taken_back()?;
     if changed {
         progress.step(&format!("applying {}", summary(policy)));
         instance.maps_mut().put_in_force(layers, confirm, None)?;

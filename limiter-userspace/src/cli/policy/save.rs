@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::Args;
+use flate2::Crc;
 use ipnet::IpNet;
 use serde_json::json;
 use thiserror::Error;
@@ -20,13 +21,14 @@ use crate::{
     cli::{maps, stderr::warn, unix},
     datapath::{bpffs::Pins, link::exists},
     error::{Error, Failure, Result},
-    output::{file, stream::Output},
+    output::{file, number::grouped, stream::Output},
     policy::{
         Policy,
         document::{
             DOCUMENT_BYTES, FileError, SET_BYTES, Unsaved, parse, parse_with_files, read_file,
             to_yaml_with_files,
         },
+        model::PrefixFile,
         reading::name,
         shadowed::FromFiles,
         units::{printable, quoted},
@@ -69,18 +71,21 @@ impl Save {
         policy.drop_over(unix());
         let is_printed = self.to_output();
         let before = if is_printed { None } else { Before::read(&path)? };
-        let kept = before.as_ref().map(|before| before.files(&policy)).unwrap_or_default();
+        let mut kept = before.as_ref().map(|before| before.files(&policy)).unwrap_or_default();
+        // What is printed may be put into any folder.
+        let folder = path.parent().filter(|_| !is_printed).unwrap_or(Path::new(""));
+        let in_full = add_files(&mut kept, &policy, folder);
         let header = before.as_ref().map(Before::header).unwrap_or_default();
         let text = header + &to_yaml_with_files(&policy, &kept);
         // A document that cannot be read would leave the machine without limits at the next start.
         let file = name(if is_printed { Path::new("policy") } else { &path });
-        let folder = path.parent().unwrap_or(Path::new(""));
         let mut files = |name: &str| read_file(&folder.join(name), SET_BYTES);
         let read = parse(&file, text.as_bytes(), &mut files).map_err(Unsaved)?;
         // What set files have by now counts, as it does when the document is applied.
         let (limits, requests) = (read.limits.len(), read.on_requests.len());
         let prefixes = read.number_of_prefixes();
         if is_printed {
+            in_full.iter().for_each(|set| warn(set, output));
             if output.is_json() {
                 let value = json!({
                     "document": text, "limits": limits, "limits_on_requests": requests,
@@ -94,6 +99,7 @@ impl Save {
             before.as_ref().is_some_and(|before| before.policy(unix()).as_ref() == Some(&read));
         let lost = before.as_ref().and_then(|before| before.lost(&policy));
         let backup = if is_there { None } else { self.write(&text, before.as_ref(), lost)? };
+        in_full.iter().for_each(|set| warn(set, output));
         if output.is_json() {
             let value = json!({
                 "file": file, "limits": limits, "limits_on_requests": requests,
@@ -108,7 +114,7 @@ impl Save {
         let named: BTreeSet<String> = named.map(|path| printable(path, 256)).collect();
         if !named.is_empty() {
             let named: Vec<String> = named.into_iter().collect();
-            writeln!(output, "It names its set files as before: {}", named.join(", "))?;
+            writeln!(output, "It names its set files: {}", named.join(", "))?;
         }
         let other: Vec<&str> = other_sets(&policy, &read).collect();
         if !other.is_empty() {
@@ -141,7 +147,7 @@ impl Save {
             return Ok(None);
         };
         if let Some(lost) = lost.filter(|_| !self.force) {
-            let beside = beside(&self.file, ".new", text.as_bytes())?;
+            let beside = beside(&self.file, ".new", marked(text).as_bytes())?;
             let (path, beside) = (name(&self.file), name(&beside));
             return Err(Lossy { path, lost, beside }.into());
         }
@@ -160,7 +166,29 @@ impl Save {
     }
 }
 
+/// What the first line of a document beside another one begins with. A checksum of the rest follows.
+const MARK: &str = "# The policy in force, by `limiter policy save`; checksum ";
+
+/// A document with the line that tells whether it was edited since.
+fn marked(text: &str) -> String {
+    format!("{MARK}{:08x}\n{text}", checksum(text))
+}
+
+fn checksum(text: &str) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(text.as_bytes());
+    crc.sum()
+}
+
+/// Whether a document is as [`marked`] made it.
+fn is_unedited(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let rest = text.strip_prefix(MARK).and_then(|text| text.split_once('\n'));
+    rest.is_some_and(|(_, rest)| text == marked(rest))
+}
+
 /// Writes a file beside another one: with a suffix after its name, and a number where such a file has something else.
+/// A document that an earlier call wrote, and that nobody edited, is replaced.
 fn beside(path: &Path, suffix: &str, text: &[u8]) -> Result<PathBuf> {
     let mut number = 0_u32;
     loop {
@@ -175,16 +203,75 @@ fn beside(path: &Path, suffix: &str, text: &[u8]) -> Result<PathBuf> {
                 file::replace(&with, text)?;
                 return Ok(with);
             }
-            Ok(_) if read_file(&with, text.len() as u64).is_ok_and(|there| there == text) => {
-                return Ok(with);
-            }
-            _ => number += 1,
+            Ok(_) => match read_file(&with, DOCUMENT_BYTES) {
+                Ok(there) if there == text => return Ok(with),
+                Ok(there) if is_unedited(&there) && is_unedited(text) => {
+                    file::replace(&with, text)?;
+                    return Ok(with);
+                }
+                _ => number += 1,
+            },
+            Err(_) => number += 1,
         }
         if number > 999 {
             let full = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(Error::system(format!("write {}", with.display()), full));
         }
     }
+}
+
+/// Adds the files that the policy in force came from, for sets and tenants that `kept` has none of. Returns a warning for
+/// each that is written out in full instead.
+fn add_files(kept: &mut FromFiles, policy: &Policy, folder: &Path) -> Vec<String> {
+    let mut in_full = Vec::new();
+    for (what, named, files, sets, paths) in [
+        ("set", &policy.sets, &policy.set_files, &mut kept.sets, &mut kept.set_paths),
+        (
+            "tenant",
+            &policy.tenants,
+            &policy.tenant_files,
+            &mut kept.tenants,
+            &mut kept.tenant_paths,
+        ),
+    ] {
+        for (name, file) in files {
+            let prefixes = named.get(name).filter(|_| !paths.contains_key(name));
+            let Some(prefixes) = prefixes else { continue };
+            match reference(file, prefixes, folder) {
+                Ok(path) => {
+                    sets.insert(name.clone(), file.cidrs.clone());
+                    paths.insert(name.clone(), path);
+                }
+                Err(fault) => in_full.push(format!(
+                    "{what} {} is written out in full, {} prefixes: its file {} {fault}; \
+                     mend the file and save once more, or name another one by `file: PATH`",
+                    quoted(name),
+                    grouped(prefixes.len() as u64),
+                    printable(&file.path, 256),
+                )),
+            }
+        }
+    }
+    in_full
+}
+
+/// The path of a file in a document of this folder, if the file still has some of the prefixes in force.
+fn reference(file: &PrefixFile, prefixes: &[IpNet], folder: &Path) -> Result<String, &'static str> {
+    const NAME: &str = "set";
+    let only = Policy { sets: [(NAME.to_owned(), prefixes.to_vec())].into(), ..Policy::default() };
+    let within = Path::new(&file.path).strip_prefix(folder).ok().and_then(Path::to_str);
+    let path = within.unwrap_or(&file.path).to_owned();
+    let files = FromFiles {
+        sets: [(NAME.to_owned(), file.cidrs.clone())].into(),
+        set_paths: [(NAME.to_owned(), path.clone())].into(),
+        ..FromFiles::default()
+    };
+    let before = Before::of(to_yaml_with_files(&only, &files).into(), folder, NAME);
+    if before.read.is_none() {
+        return Err("is no list that can be read");
+    }
+    let is_there = before.files(&only).set_paths.contains_key(NAME);
+    is_there.then_some(path).ok_or("has none of them any more")
 }
 
 /// The file that is to be replaced.
@@ -200,11 +287,15 @@ impl Before {
         if !fs::metadata(path).is_ok_and(|it| it.is_file()) {
             return Ok(None);
         }
-        let text = text_of(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(Some(Self::of(text_of(path)?, folder, &name(path))))
+    }
+
+    /// Parses a document of this folder.
+    fn of(text: Vec<u8>, folder: &Path, name: &str) -> Self {
         let mut files = |name: &str| read_file(&folder.join(name), SET_BYTES);
-        let read = parse_with_files(&name(path), &text, 0, &mut files).ok();
-        Ok(Some(Self { text, read: read.map(|(policy, _, files)| (policy, files)) }))
+        let read = parse_with_files(name, &text, 0, &mut files).ok();
+        Self { text, read: read.map(|(policy, _, files)| (policy, files)) }
     }
 
     /// Its policy without the entries of lists that have ended at `now` (seconds of Unix time).
@@ -236,7 +327,9 @@ impl Before {
     /// The comments in front of the document, which are kept.
     fn header(&self) -> String {
         let text = String::from_utf8_lossy(&self.text);
-        let mut header: String = lines(&text).take_while(is_of_header).collect();
+        let is_mark = |line: &&str| line.starts_with(MARK);
+        let mut header: String =
+            lines(&text).take_while(is_of_header).filter(|line| !is_mark(line)).collect();
         if !header.is_empty() && !header.ends_with(LINE_ENDS) {
             header.push('\n');
         }
@@ -351,6 +444,29 @@ mod tests {
         for made in [path.clone(), PathBuf::from(format!("{}.bak", path.display()))] {
             fs::remove_file(made).unwrap();
         }
+    }
+
+    #[test]
+    fn one_document_is_kept_beside_the_file_and_what_was_edited_too() {
+        let folder = std::env::temp_dir().join(format!("limiter-beside-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("policy.yaml");
+        let put = |text: &str| beside(&path, ".new", marked(text).as_bytes()).unwrap();
+        let first = put("version: 1\n# a\n");
+        for text in ["version: 1\n# b\n", "version: 1\n# c\n"] {
+            assert_eq!(put(text), first);
+        }
+        let edited = fs::read_to_string(&first).unwrap() + "# mine\n";
+        fs::write(&first, &edited).unwrap();
+        for text in ["version: 1\n# d\n", "version: 1\n# e\n"] {
+            assert_eq!(put(text), folder.join("policy.yaml.new.1"));
+        }
+        assert_eq!(fs::read_to_string(&first).unwrap(), edited);
+        assert_eq!(before(&edited).header(), "");
+        // What is kept of a replaced file is never replaced itself.
+        let kept = |text: &str| beside(&path, ".bak", text.as_bytes()).unwrap();
+        assert_ne!(kept("version: 1\n"), kept("version: 1\n# b\n"));
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

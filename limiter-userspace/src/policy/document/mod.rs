@@ -43,7 +43,12 @@ mod unit;
 mod write;
 mod write_limit;
 
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use ipnet::IpNet;
 
 pub(crate) use self::shape::KEYS;
 use self::{
@@ -74,7 +79,7 @@ pub use self::{
 };
 use super::{
     List,
-    model::{Policy, Service},
+    model::{Policy, PrefixFile, Service},
     scopes::Scopes,
     shadowed::FromFiles,
 };
@@ -122,7 +127,24 @@ pub fn read_with_files(
         let file = folder.join(file);
         opened(&file);
         read_file(&file, SET_BYTES)
-    })
+    })?;
+    policy.set_files = prefix_files(&files.set_paths, &files.sets, folder);
+    policy.tenant_files = prefix_files(&files.tenant_paths, &files.tenants, folder);
+    Ok((policy, warnings, files))
+}
+
+/// The files of sets or tenants by absolute paths. A path that is not UTF-8 cannot be in a document, and is left out.
+fn prefix_files(
+    paths: &HashMap<String, String>,
+    written: &HashMap<String, Vec<IpNet>>,
+    folder: &Path,
+) -> BTreeMap<String, PrefixFile> {
+    let file = |(name, path): (&String, &String)| {
+        let path = std::path::absolute(folder.join(path)).ok()?.into_os_string();
+        let cidrs = written.get(name).cloned().unwrap_or_default();
+        Some((name.clone(), PrefixFile { path: path.into_string().ok()?, cidrs }))
+    };
+    paths.iter().filter_map(file).collect()
 }
 
 /// Reads a policy from the bytes of a document. `name` stands for it in faults. Set files are read by
