@@ -54,6 +54,7 @@ pub struct Output<W: Write = Stdout> {
     json: bool,
     amounts: Amounts,
     terminal: bool,
+    columns: Option<usize>,
     colour: bool,
     closed: bool,
 }
@@ -64,9 +65,16 @@ impl Output {
     pub fn stdout(json: bool) -> Self {
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let terminal = io::stdout().is_terminal() && !dumb;
-        Self { terminal, ..Self::new(io::stdout(), json, terminal && !plain) }
+        let columns = io::stdout().is_terminal().then(columns);
+        let terminal = columns.is_some() && !dumb;
+        Self { terminal, columns, ..Self::new(io::stdout(), json, terminal && !plain) }
     }
+}
+
+/// The columns of the terminal; 80 if it does not know them.
+fn columns() -> usize {
+    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+    if columns == 0 { 80 } else { columns.into() }
 }
 
 impl<W: Write> Output<W> {
@@ -74,7 +82,7 @@ impl<W: Write> Output<W> {
     pub fn new(writer: W, json: bool, colour: bool) -> Self {
         let writer = BufWriter::new(writer);
         let amounts = Amounts::default();
-        Self { writer, json, amounts, terminal: false, colour, closed: false }
+        Self { writer, json, amounts, terminal: false, columns: None, colour, closed: false }
     }
 
     /// Sets the form in which amounts are written in text.
@@ -96,6 +104,17 @@ impl<W: Write> Output<W> {
     /// Whether standard output is a terminal that a screen can be drawn on.
     pub const fn is_terminal(&self) -> bool {
         self.terminal
+    }
+
+    /// The columns of a terminal that lines are printed on, also of one without a screen (`TERM=dumb`).
+    pub const fn columns(&self) -> Option<usize> {
+        self.columns
+    }
+
+    /// Takes the output as that of a terminal with this number of columns.
+    #[must_use]
+    pub fn with_columns(self, columns: usize) -> Self {
+        Self { columns: Some(columns), ..self }
     }
 
     /// Whether text is coloured.

@@ -2,6 +2,7 @@
 //! monitor mode have a line of their own.
 
 use std::{
+    borrow::Cow,
     io::Write,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -57,13 +58,16 @@ impl Lines {
         } else {
             let monitoring = view.history.latest().monitoring;
             if monitoring != self.monitoring {
-                writeln!(output, "{}", monitoring::said(monitoring).unwrap_or(monitoring::OVER))?;
+                let said = monitoring::said(monitoring).unwrap_or(monitoring::OVER);
+                for line in textwrap::wrap(said, output.columns().unwrap_or(usize::MAX)) {
+                    writeln!(output, "{line}")?;
+                }
                 self.monitoring = monitoring;
             }
-            let lines = table(view, now).layout(usize::MAX);
+            let lines = table(view, now, output.columns()).layout(usize::MAX);
             for line in lines.iter().skip(usize::from(self.titled)) {
                 let texts: Vec<_> = line.iter().map(|cell| cell.text.as_str()).collect();
-                writeln!(output, "{}", texts.join(GAP))?;
+                writeln!(output, "{}", cut(&texts.join(GAP), output.columns()))?;
             }
             self.titled = true;
         }
@@ -79,22 +83,44 @@ impl Lines {
     }
 }
 
-fn table(view: &View, now: SystemTime) -> Table {
-    let mut columns = vec![Column::left("TIME").width(20)];
+/// The width of a line with all columns and an IPv4 address in the last one.
+const ALL_COLUMNS: usize = 110;
+
+/// A row for the latest reading. A terminal that is narrower than [`ALL_COLUMNS`] has neither the date nor bits.
+fn table(view: &View, now: SystemTime, width: Option<usize>) -> Table {
+    let all = width.is_none_or(|width| width >= ALL_COLUMNS);
+    let mut columns = vec![Column::left("TIME").width(if all { 20 } else { 9 })];
     columns.extend(["PASSED/S", "DROPPED/S"].map(|title| Column::right(title).width(9)));
-    columns.extend(["PASSED", "DROPPED"].map(|title| Column::right(title).width(11)));
+    if all {
+        columns.extend(["PASSED", "DROPPED"].map(|title| Column::right(title).width(11)));
+    }
     columns.push(Column::left("TOP EXCEEDED LIMIT").width(20));
     columns.push(Column::left("TOP DROPPED SOURCE"));
     let mut table = Table::new(columns);
-    let mut row: Vec<Cell> = vec![utc(now).into()];
+    let time = utc(now);
+    let of_day = time.split_once('T').map_or(&*time, |(_, time)| time);
+    let mut row: Vec<Cell> = vec![if all { &*time } else { of_day }.into()];
     if let Some(Rates { total: Split { passed, dropped }, limits, .. }) = view.history.rates() {
         row.extend([passed, dropped].map(|flow| scaled(flow.packets).into()));
-        row.extend([passed, dropped].map(|flow| bit_rate(flow.bytes).into()));
+        if all {
+            row.extend([passed, dropped].map(|flow| bit_rate(flow.bytes).into()));
+        }
         row.push(most_exceeded(limits).into());
         row.push(worst(view).into());
     }
     table.row(row);
     table
+}
+
+/// A line cut to the width of a terminal. One that is cut ends in `~`: such a terminal may have no `…`.
+fn cut(line: &str, width: Option<usize>) -> Cow<'_, str> {
+    match width {
+        Some(width) if line.chars().count() > width => {
+            let kept: String = line.chars().take(width.saturating_sub(1)).collect();
+            format!("{kept}~").into()
+        }
+        _ => line.into(),
+    }
 }
 
 fn most_exceeded(limits: &[LimitRate]) -> String {

@@ -15,8 +15,16 @@ fn view(seconds: &[u64]) -> View {
 }
 
 fn printed(views: &[View]) -> String {
+    printed_on(None, views)
+}
+
+/// What is printed to a pipe, or to a terminal of this width.
+fn printed_on(columns: Option<usize>, views: &[View]) -> String {
     let mut written = Vec::new();
     let mut output = Output::new(&mut written, false, false);
+    if let Some(columns) = columns {
+        output = output.with_columns(columns);
+    }
     let mut lines = Lines::default();
     for (view, second) in views.iter().zip(1_700_000_000..) {
         lines.print(&mut output, view, UNIX_EPOCH + Duration::from_secs(second)).unwrap();
@@ -35,6 +43,30 @@ TIME                   PASSED/S  DROPPED/S       PASSED      DROPPED  TOP EXCEED
 2023-11-14T22:13:21Z      48.0k      1.45M    161Mbit/s    694Mbit/s  source 1.44M/s        203.0.113.1 361k/s
 "
     );
+}
+
+#[test]
+fn on_a_terminal_no_line_is_wider_than_it() {
+    assert_eq!(
+        printed_on(Some(80), &[view(&[5])]),
+        "\
+TIME        PASSED/S  DROPPED/S  TOP EXCEEDED LIMIT    TOP DROPPED SOURCE
+22:13:20Z      48.0k       455k  source 454k/s         203.0.113.1 264k/s
+"
+    );
+    assert_eq!(
+        printed_on(Some(45), &[view(&[5])]),
+        "\
+TIME        PASSED/S  DROPPED/S  TOP EXCEEDE~
+22:13:20Z      48.0k       455k  source 454k~
+"
+    );
+    let mut reading = example::reading(Instant::now(), Duration::ZERO, true);
+    reading.snapshot.monitoring.switch = true;
+    let monitored = View::new(reading, Duration::from_secs(1), false);
+    let said = printed_on(Some(45), &[monitored]);
+    assert!(said.lines().count() == 4 && said.lines().all(|line| line.len() <= 45), "{said}");
+    assert_eq!(printed_on(Some(200), &[view(&[5])]), printed(&[view(&[5])]));
 }
 
 #[test]

@@ -25,8 +25,10 @@ fn replacement(symbol: &str) -> Option<&'static str> {
         "▃" | "▄" => ":",
         "▅" | "▆" => "+",
         // Bars, by eighths of the width of a column.
-        "▏" | "▎" | "▍" | "·" | "…" => ".",
+        "▏" | "▎" | "▍" | "·" => ".",
         "█" | "▇" | "▌" | "▋" | "▊" | "▉" => "#",
+        // The end of what is cut.
+        "…" => "~",
         _ => "?",
     })
 }

@@ -1,10 +1,6 @@
 //! The last lines of the screen: a question, a message, or the keys.
 
-use ratatui::{
-    layout::Rect,
-    text::Line,
-    widgets::{Paragraph, Widget},
-};
+use ratatui::{layout::Rect, text::Line};
 
 use super::Page;
 use crate::{
@@ -75,7 +71,7 @@ impl Page<'_> {
         let all = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(self.rest.height);
         let area = Rect { y: self.rest.bottom() - all, height: all, ..self.rest };
         self.rest.height -= (all + u16::from(self.roomy)).min(self.rest.height);
-        Paragraph::new(lines).render(area, self.buffer);
+        self.paragraph(area, lines);
     }
 
     /// Draws the keys that are useful now, and how full the tables are.

@@ -8,7 +8,7 @@ use ratatui::{
     widgets::{Paragraph, Widget},
 };
 
-use super::{Page, tables};
+use super::{Page, tables, theme::fitted};
 use crate::output::{monitoring, number::duration, timestamp::utc, tone::Tone};
 
 /// Columns that are kept free for the name and an interface.
@@ -50,7 +50,9 @@ impl Page<'_> {
         }
         let room = usize::from(area.width).saturating_sub(states.width() + 2);
         let width = u16::try_from(room).unwrap_or(u16::MAX);
-        Paragraph::new(self.interfaces(room)).render(Rect { width, ..area }, self.buffer);
+        let interfaces = self.interfaces(room);
+        self.paragraph(Rect { width, ..area }, vec![interfaces]);
+        let states = fitted(states, area.width);
         Paragraph::new(states).alignment(Alignment::Right).render(area, self.buffer);
     }
 

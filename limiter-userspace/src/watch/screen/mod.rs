@@ -31,7 +31,7 @@ use ratatui::{
     text::Line,
     widgets::{Paragraph, Widget},
 };
-use theme::Theme;
+use theme::{Theme, fitted};
 use totals::Traffic;
 
 use super::{
@@ -128,6 +128,12 @@ impl<'a> Page<'a> {
 
     fn lines(&mut self, lines: Vec<Line<'_>>) {
         let area = self.take(lines.len());
+        self.paragraph(area, lines);
+    }
+
+    /// Draws lines, each cut to the width of the area.
+    fn paragraph(&mut self, area: Rect, lines: Vec<Line<'_>>) {
+        let lines: Vec<_> = lines.into_iter().map(|line| fitted(line, area.width)).collect();
         Paragraph::new(lines).render(area, self.buffer);
     }
 
@@ -156,7 +162,7 @@ impl<'a> Page<'a> {
     /// Draws two texts at both ends of a line; the second one only if it fits.
     fn ends(&mut self, area: Rect, left: Line<'_>, right: Line<'_>) {
         let fits = left.width() + right.width() + 2 <= usize::from(area.width);
-        Paragraph::new(left).render(area, self.buffer);
+        self.paragraph(area, vec![left]);
         if fits {
             Paragraph::new(right).alignment(Alignment::Right).render(area, self.buffer);
         }

@@ -18,6 +18,21 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<Cow<'_, str>> {
     textwrap::wrap(text, Options::new(width.max(1)).word_splitter(WordSplitter::NoHyphenation))
 }
 
+/// A line of at most `width` columns. One that is cut ends in `…`.
+pub(super) fn fitted(mut line: Line<'_>, width: u16) -> Line<'_> {
+    if line.width() <= width.into() {
+        return line;
+    }
+    let mut left = usize::from(width.saturating_sub(1));
+    for span in &mut line.spans {
+        let kept: String = span.content.chars().take(left).collect();
+        left -= kept.chars().count();
+        span.content = kept.into();
+    }
+    line.push_span("…");
+    line
+}
+
 /// The styles of tones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {

@@ -13,7 +13,10 @@ use ratatui::{
     widgets::{RenderDirection, Sparkline, Widget},
 };
 
-use super::{sources::large, theme::Theme};
+use super::{
+    sources::large,
+    theme::{Theme, fitted},
+};
 use crate::{
     output::{
         number::{bit_rate, duration, grouped, scaled},
@@ -111,7 +114,7 @@ impl Curve {
         };
         let lines = self.numbers(theme, curve.width, narrow);
         for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
-            buffer.set_line(area.x, y, line, numbers);
+            buffer.set_line(area.x, y, &fitted(line.clone(), numbers), numbers);
         }
         if behind > 0 && !self.samples.is_empty() {
             let peak = format!("peak {}", scaled(self.peak(curve.width).0));
@@ -140,15 +143,14 @@ impl Curve {
             [self.total_text(), peak].map(|text| format!("       {text}"))
         };
         let [total, peak] = below.map(|text| theme.span(Tone::Faint, text).into());
-        [
-            Line::from(vec![
-                theme.span(Tone::Strong, format!("{:<8}", self.name)),
-                theme.span(self.tone, format!("{packets:>9} ")),
-                theme.span(Tone::Plain, format!("{bits:>11}")),
-            ]),
-            total,
-            peak,
-        ]
+        let mut first = Line::from(vec![
+            theme.span(Tone::Strong, format!("{:<8}", self.name)),
+            theme.span(self.tone, format!("{packets:>9} ")),
+        ]);
+        if !narrow {
+            first.push_span(theme.span(Tone::Plain, format!("{bits:>11}")));
+        }
+        [first, total, peak]
     }
 
     /// The highest rate in a curve of this many columns, and how many samples the curve has. The

@@ -68,5 +68,10 @@ fn a_terminal_gets_what_it_can_show() {
         let text = screen.text();
         assert!(text.starts_with("TIME ") && text.contains("192.0.2.7 "), "{text}");
         assert_eq!(screen.is_taken(), [false; 3]);
+        assert_eq!(
+            text.trim_end().lines().count(),
+            3,
+            "no line is wider than the terminal: {text}"
+        );
     });
 }

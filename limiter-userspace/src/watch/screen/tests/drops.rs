@@ -14,6 +14,16 @@ fn dropped(reason: Reason, tally: u32) -> Dropped {
     Dropped::of(&sample(&syn(), reason, tally), &names(), now, 5_000)
 }
 
+/// Packets that limit `ssh` dropped, one that a list did, and one that only would be dropped.
+pub(super) fn some() -> Drops {
+    let mut drops = Drops::default();
+    let mut packets = vec![dropped(Reason::Exceed, 3); 300];
+    packets.push(dropped(Reason::Deny, Sampling::NO_LIMIT));
+    packets.push(dropped(Reason::Monitor, 3));
+    drops.record(packets);
+    drops
+}
+
 #[test]
 fn dropped_packets_take_the_place_of_the_tables_while_they_are_shown() {
     let mut view = view(false);
@@ -23,12 +33,7 @@ fn dropped_packets_take_the_place_of_the_tables_while_they_are_shown() {
     assert!(lines.contains("0 dropped packets shown; x closes this"), "{lines}");
     assert!(lines.contains("Nothing was dropped since then."), "{lines}");
 
-    let mut drops = Drops::default();
-    let mut packets = vec![dropped(Reason::Exceed, 3); 300];
-    packets.push(dropped(Reason::Deny, Sampling::NO_LIMIT));
-    packets.push(dropped(Reason::Monitor, 3));
-    drops.record(packets);
-    view.drops = Some(drops);
+    view.drops = Some(some());
     for (width, height) in [(200, 60), (80, 24), (45, 20)] {
         let lines = drawn(&view, width, height);
         let text = lines.join("\n");

@@ -1,6 +1,9 @@
 //! Narrow, small and plain terminals.
 
+use std::collections::HashSet;
+
 use super::*;
+use crate::watch::{controls::Message, drops::Drops};
 
 #[test]
 fn a_narrow_terminal_cuts_no_word() {
@@ -143,13 +146,69 @@ fn where_the_locale_is_not_utf_8_only_ascii_is_drawn() {
         ]
     );
     assert!(lines[23].starts_with(" ^v select  / filter  s sort "), "{}", lines[23]);
-    for keys in ["", "?", "q Down Enter"] {
-        if !keys.is_empty() {
-            press(&mut view, keys);
-        }
-        for (width, height) in [(200, 60), (80, 24), (45, 20)] {
-            let text = drawn(&view, width, height).concat();
-            assert!(text.is_ascii() && !text.contains("??"), "{text}");
+}
+
+/// A pane of the screen, and what opens it.
+type Pane = (&'static str, fn(&mut View));
+
+/// All panes.
+const PANES: [Pane; 12] = [
+    ("all", |_| {}),
+    ("help", |view| drop(press(view, "?"))),
+    ("source", opened),
+    ("limits of a source", |view| {
+        opened(view);
+        press(view, "Tab Down");
+    }),
+    ("limits", |view| drop(press(view, "Tab Down"))),
+    ("dropped packets", |view| {
+        press(view, "x");
+        view.drops = Some(drops::some());
+    }),
+    ("no dropped packets", |view| {
+        press(view, "x");
+        view.drops = Some(Drops::default());
+    }),
+    ("filter", |view| drop(press(view, "/ 203.0.113.0/2"))),
+    ("frozen", |view| drop(press(view, "p"))),
+    ("time", |view| drop(press(view, "Down d"))),
+    ("question", |view| drop(press(view, "Down d Enter"))),
+    ("failure", |view| {
+        let text = "the policy is locked by another process".into();
+        view.controls.message = Some(Message { text, failed: true });
+    }),
+];
+
+/// Every pane on every size of a terminal, in UTF-8 and in ASCII.
+#[test]
+fn a_pane_fits_the_screen_and_marks_what_it_cuts() {
+    for ascii in [false, true] {
+        for (pane, open) in PANES {
+            let mut view = view(false);
+            view.ascii = ascii;
+            open(&mut view);
+            let words = |text: &str| -> HashSet<String> {
+                text.split_whitespace().map(str::to_owned).collect()
+            };
+            let mut whole = words(&drawn(&view, 500, 200).join("\n"));
+            whole.extend(words(&drawn(&view, 90, 200).join("\n")));
+            for (width, height) in [(200, 60), (80, 24), (45, 20)] {
+                let lines = drawn(&view, width, height);
+                let text = lines.join("\n");
+                assert!(!ascii || text.is_ascii() && !text.contains("??"), "{pane}: {text}");
+                let right = usize::from(width) - usize::from(width >= 60);
+                for line in lines.iter().filter(|line| line.chars().count() >= right) {
+                    let last = line.split_whitespace().last().unwrap_or_default();
+                    let is_whole = whole.contains(last) || whole.contains(&format!("{last}pps"));
+                    let is_curve = !last.contains(|at: char| at.is_alphanumeric());
+                    let is_marked = last.ends_with(if ascii { '~' } else { '…' });
+                    assert!(is_whole || is_curve || is_marked, "{pane}, {last:?}:\n{text}");
+                }
+                let place = |name: &str| lines.iter().position(|line| line.contains(name));
+                if pane == "all" {
+                    assert!(place(" syn ") < place(" connection "), "active ones first: {text}");
+                }
+            }
         }
     }
 }
