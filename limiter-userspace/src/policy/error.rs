@@ -199,6 +199,14 @@ pub enum PolicyError {
         /// The length of the longest document that is read, in bytes.
         most: u64,
     },
+    /// A rate of zero, with a burst or another action beside it.
+    #[error(
+        "limit {limit} with rate 0 drops all that it is about: neither a burst nor another action goes with that"
+    )]
+    NothingBesideZero {
+        /// The limit.
+        limit: String,
+    },
     /// A limit with `action: drop` and without `match`, which a command was to make.
     #[error("limit {limit} would drop every packet, as it has no match")]
     DropsEverything {
@@ -433,6 +441,7 @@ impl PolicyError {
             | Self::TooDear { .. }
             | Self::NoRoom { .. }
             | Self::NewLimit { .. }
+            | Self::NothingBesideZero { .. }
             | Self::KeyPrefixTooLong { .. } => PolicyErrorKind::Usage,
             Self::OverrideTooNarrow { .. }
             | Self::KeyPrefixTooWide { .. }
@@ -533,11 +542,13 @@ impl PolicyError {
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
             }
-            Self::DropsEverything { .. } => {
+            Self::NothingBesideZero { limit } => format!(
+                "`limiter limit set {limit} --rate 0` alone, or a rate above zero; `--action off` switches the limit off"
+            ),
+            Self::DropsEverything { limit } => format!(
                 "`limiter limit add NAME --match udp:53 --action drop` drops what matches; for all that there is, write \
-                 `action: drop` in a document"
-                    .to_owned()
-            }
+                 `action: drop` in a document; `limiter limit del {limit}` switches it off"
+            ),
             Self::TooLong { .. } | Self::TooMuchToRead { .. } => {
                 "give overrides to wider prefixes or to tenants, which are written \
                                      once, or leave some out"

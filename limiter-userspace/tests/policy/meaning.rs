@@ -2,7 +2,7 @@
 
 use limiter_common::algorithm::rate::{Rate, SECOND};
 use limiter_userspace::policy::{
-    document::{diff, parse, read},
+    document::{diff, parse, read, to_yaml},
     model::{
         Allowance, Count, GlobalMode, KeyPart, KeyPrefix, Limit, Mode, OverrideWhom, PacketKind,
         Policy, TcpFlags, Unproven, Whom,
@@ -21,6 +21,24 @@ fn limit(policy: &Policy, name: &str) -> Limit {
 
 fn allowance(policy: &Policy, name: &str) -> Allowance {
     limit(policy, name).layers[0].allowance
+}
+
+#[test]
+fn a_rate_of_zero_drops_what_matches() {
+    let read = |text: &str| parse("policy", text.as_bytes(), &mut |_| unreachable!()).unwrap();
+    let with = |said: &str| {
+        read(&format!(
+            "version: 1\nlimits:\n  - {{name: a, match: {{protocol: udp}}, {said}}}\n  \
+             - {{name: b, key: source, count: bytes, {said}}}\n  - {{name: c, on: requests, {said}}}\n"
+        ))
+    };
+    let drop = with("action: drop");
+    for zero in ["rate: 0", "rate: 0, action: drop", "action: enforce, rate: 0"] {
+        assert_eq!(with(zero), drop, "{zero}");
+    }
+    assert_eq!(limit(&drop, "a").mode, Mode::Drop);
+    let written = to_yaml(&drop);
+    assert!(written.contains("action: drop") && !written.contains("rate:"), "{written}");
 }
 
 #[test]

@@ -154,13 +154,23 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
         ("limit add new --match ssh --rate 5/s", 2, &["tcp:ssh"]),
         ("limit add new --match tpc:22 --rate 5/s", 2, &["tpc:22", "tcp:22, udp:53"]),
         ("limit add new --match tcp:22 --rate 5/s --per flow", 2, &["no key `flow`", "connection"]),
-        ("limit add new --match tcp:22 --rate 0", 2, &["zero", "action: drop"]),
+        ("limit add new --match tcp:22 --rate 0 --burst 5", 2, &["`burst`", "drops all"]),
+        ("limit add new --match tcp:22 --rate 0 --action monitor", 2, &["drops nothing"]),
+        ("limit add new --rate 0", 3, &["would drop every packet"]),
         ("limit add new --match tcp:22", 2, &["limits nothing", "rate"]),
         ("limit add New --match tcp:22 --rate 5/s", 2, &["New"]),
     ] {
         bench.refused(arguments, code, words);
     }
-    bench.refused("limit set ssh --rate 0", 2, &["--action drop"]);
+    bench.refused("limit set ssh --rate 0 --burst 5", 2, &["neither a burst nor another action"]);
+    bench.refused("limit set ssh --rate 0 --action off", 2, &["neither a burst", "--action off"]);
+    bench.refused("limit set ssh --rate 0 --src 192.0.2.1", 2, &["zero", "limiter deny add"]);
+    let outcome = bench.done("limit set ssh --rate 0");
+    assert_eq!(outcome.stdout, "ssh limit: drops all that it is about\n", "{outcome}");
+    bench.done("limit set ssh --action enforce");
+    let outcome = bench.done("limit add telnet --match tcp:23 --rate 0");
+    assert_eq!(outcome.stdout, "telnet limit: drops all that it is about\n", "{outcome}");
+    assert!(bench.done("policy show").stdout.contains("action: drop"));
     // A word that was left out does not cut the host off.
     for command in ["limit add all --action drop", "limit set source --action drop"] {
         let words = ["would drop every packet, as it has no match", "--match udp:53", "hint: "];

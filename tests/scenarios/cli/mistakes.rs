@@ -73,8 +73,14 @@ fn rates_that_make_no_sense_are_refused() {
             &["attach", "lo", "--pps", rate],
             &["attach", "lo", "--syn", rate],
         ] {
+            // A limit that has a match drops all of that.
+            let is_zero = words[0] == "zero" && arguments[..3] == ["limit", "set", "source"];
+            let (code, words) = match is_zero {
+                true => (3, &["would drop every packet", "limit del source"][..]),
+                false => (2, words),
+            };
             let words = [words, &["hint: "]].concat();
-            bench.refused_as(bench.limiter.with(arguments), 2, &words);
+            bench.refused_as(bench.limiter.with(arguments), code, &words);
         }
     }
 }
@@ -135,16 +141,29 @@ fn unknown_limits_bring_the_nearest_name() {
 }
 
 #[test]
-fn what_is_not_there_cannot_be_deleted() {
+fn what_is_not_there_is_deleted_already_unless_it_was_mistyped() {
     let bench = Bench::attached();
-    bench.refused(
-        "limit del source --src 198.51.100.0/24",
-        4,
-        &["198.51.100.0/24", "203.0.113.0/24"],
+    let before = bench.json("policy show -j");
+    let said = |arguments: &str| bench.done(arguments).stdout;
+    assert_eq!(
+        said("limit del source --src 198.51.100.0/24"),
+        "source limit: no override for 198.51.100.0/24; its overrides are 203.0.113.0/24\n"
     );
-    bench.refused("limit del syn --src 198.51.100.0/24", 4, &["no override"]);
+    assert_eq!(
+        said("limit del syn --src 198.51.100.0/24"),
+        "syn limit: no override for 198.51.100.0/24; it has no overrides at all\n"
+    );
+    for arguments in ["limit del bandwidth", "limit del bandwidth --all"] {
+        assert_eq!(said(arguments), "bandwidth limit: not there\n");
+    }
+    assert_eq!(bench.json("policy show -j"), before);
     bench.done("limit del syn");
-    bench.refused("limit del syn", 4, &["syn", "not set", "limit set syn"]);
+    assert_eq!(said("limit del syn"), "syn limit: off already\n");
+    bench.done("limit del source");
+    let left = said("limit del source");
+    assert!(left.starts_with("source limit: off already, but for 1 overrides; "), "{left}");
+    bench.refused("limit del sorce", 4, &["sorce", "did you mean source?"]);
+    bench.refused("limit del 192.0.2.1", 4, &["192.0.2.1"]);
 }
 
 #[test]

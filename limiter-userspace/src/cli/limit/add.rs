@@ -37,7 +37,7 @@ pub(in crate::cli) struct Add {
     /// What it limits, e.g. tcp:22, udp:53, icmp, syn, sport:53; see below [default: all packets]
     #[arg(long = "match", value_name = "WORD", num_args = 1.., action = clap::ArgAction::Append)]
     matching: Vec<String>,
-    /// Rate, e.g. 10kpps, 50/s, 5/min; with `--count bytes` e.g. 2Mbit/s
+    /// Rate, e.g. 10kpps, 50/s, 5/min; with `--count bytes` e.g. 2Mbit/s; 0 drops all that matches, as --action drop does
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     rate: Option<String>,
     /// Burst: packets, e.g. 2k, or bytes, e.g. 64kB, or a time, e.g. 100ms

@@ -15,6 +15,7 @@ use crate::{
     output::{limits, monitoring, stream::Output},
     policy::{
         Bucket, Builtin, Policy, PolicyError,
+        document::could_be_name,
         model::{Limit, Mode},
         units::parse_prefix,
     },
@@ -47,7 +48,7 @@ pub(super) struct Show {
 pub(super) struct Set {
     /// source, syn, connection, or another limit of the policy
     name: String,
-    /// Rate, e.g. 10kpps, 50/s, 5/min; of a limit that counts bytes, e.g. 2Mbit/s, 64kB/s
+    /// Rate, e.g. 10kpps, 50/s, 5/min; of a limit that counts bytes, e.g. 2Mbit/s, 64kB/s; 0 drops all, as --action drop does
     #[arg(
         long,
         value_name = "RATE",
@@ -139,6 +140,13 @@ impl Set {
             let limit = policy.limit_or_builtin(&self.name)?;
             let mut said = Vec::new();
             let [rate, burst] = [self.rate.as_deref(), self.burst.as_deref()];
+            if src.is_none() && rate.is_some_and(|rate| is_zero(&limit, rate)) {
+                if burst.is_some() || self.action.is_some_and(|action| action != Action::Drop) {
+                    return Err(PolicyError::NothingBesideZero { limit: self.name.clone() }.into());
+                }
+                policy.set_mode(&self.name, Mode::Drop)?;
+                return Ok(format!("{} limit: drops all that it is about", self.name));
+            }
             if rate.is_some() || burst.is_some() {
                 let bucket = policy.set_bucket(&self.name, src, rate, burst)?;
                 said.push(describe(&limit, &bucket));
@@ -159,14 +167,16 @@ impl Del {
         let name = &self.name;
         let mut is_left = false;
         edit(pins, name, &self.keep, output, |policy| {
-            if let Some(src) = src {
-                policy.del_override(name, src)?;
-                return Ok(format!("{name} limit: deleted the override for {src}"));
+            let deleted = match src {
+                Some(src) => policy.del_override(name, src),
+                None if self.all => policy.del_limit(name),
+                None => policy.del_default(name),
+            };
+            if let Err(error) = deleted {
+                return Ok(not_there(name, error)?);
             }
-            if self.all {
-                policy.del_limit(name)?;
-            } else {
-                policy.del_default(name)?;
+            if let Some(src) = src {
+                return Ok(format!("{name} limit: deleted the override for {src}"));
             }
             is_left = policy.limit(name).is_some_and(Limit::is_off);
             if policy.limit(name).is_none() && Builtin::by_name(name).is_none() {
@@ -185,6 +195,25 @@ impl Del {
             warn(&format!("{left}; `limiter limit del {name} --all` deletes it"), output);
         }
         Ok(())
+    }
+}
+
+/// The message on what was not there to be deleted: what is so already is success. A name that is almost that of a limit, or
+/// none that a limit could have, was mistyped, and stays an error.
+fn not_there(name: &str, error: PolicyError) -> Result<String, PolicyError> {
+    match error {
+        PolicyError::UnknownLimit { nearest: None, .. } if could_be_name(name) => {
+            Ok(format!("{name} limit: not there"))
+        }
+        PolicyError::NotSet { overrides: 0, .. } => Ok(format!("{name} limit: off already")),
+        PolicyError::NotSet { overrides, .. } => Ok(format!(
+            "{name} limit: off already, but for {overrides} overrides; `limiter limit del {name} --all` deletes them too"
+        )),
+        PolicyError::NoOverride { prefix, .. } => {
+            let others = error.remedy().unwrap_or_default();
+            Ok(format!("{name} limit: no override for {prefix}; {others}"))
+        }
+        error => Err(error),
     }
 }
 
@@ -221,6 +250,11 @@ fn edit(
         writeln!(output, "{}", changed.said)?;
     }
     changed.tell(output)
+}
+
+/// Whether a rate is zero, and so drops all that the limit is about.
+fn is_zero(limit: &Limit, rate: &str) -> bool {
+    limit.count.parse_rate(rate).is_err_and(|error| error.is_zero_rate())
 }
 
 fn describe(limit: &Limit, bucket: &Bucket) -> String {

@@ -5,7 +5,7 @@ use limiter_common::algorithm::rate::{Rate, RateError, SECOND};
 use super::{
     fault::Findings,
     fields::Fields,
-    names::Algorithm,
+    names::{Algorithm, MODES},
     scalar::{self, duration},
     source::Place,
     terms::{KEYS, Terms, at_once, idle_time, keys_of, largest_burst},
@@ -13,7 +13,7 @@ use super::{
     unit::Unit,
 };
 use crate::policy::{
-    model::Allowance,
+    model::{Allowance, Mode},
     units::{Burst, time::LONGEST},
 };
 
@@ -27,6 +27,32 @@ const IDLE: u64 = 300 * SECOND;
 /// Whether a mapping has any key of an allowance.
 pub(super) fn is_given(fields: &Fields<'_, '_>) -> bool {
     KEYS.iter().any(|key| fields.get(key).is_some())
+}
+
+/// The action of a limit, and whether its rate is zero. That drops all that the limit is about, as `action: drop` does, and
+/// goes with no other action.
+pub(super) fn action(
+    fields: &Fields<'_, '_>,
+    terms: Option<Terms<'_>>,
+    findings: &mut Findings<'_>,
+) -> (Option<Mode>, bool) {
+    let given = fields.get("action");
+    let mode =
+        given.map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
+    let is_zero = terms.is_some_and(|terms| terms.has_zero_rate(fields));
+    if !is_zero || fields.get("layers").is_some() {
+        return (mode, false);
+    }
+    if let Some((key, at)) = KEYS.iter().skip(1).find_map(|key| Some((key, fields.place(key)?))) {
+        let message =
+            format!("`{key}` has no meaning beside `rate: 0`, which drops all that matches");
+        findings.add(at, message, "remove it, or give a rate above zero");
+    }
+    if let (Some(node), Some(Mode::Monitor | Mode::Off)) = (given, mode) {
+        let message = "`rate: 0` drops all that matches, and this action drops nothing";
+        findings.add(node.at, message, "remove one of the two");
+    }
+    (Some(Mode::Drop), true)
 }
 
 /// The burst as it was written in a mapping, or in its only layer.
@@ -47,6 +73,13 @@ pub(super) fn written_burst(fields: &Fields<'_, '_>, unit: Unit<'_>) -> Option<B
 }
 
 impl Terms<'_> {
+    /// Whether `rate` is zero, for an algorithm that has a rate.
+    fn has_zero_rate(self, fields: &Fields<'_, '_>) -> bool {
+        let rate = fields.get("rate").filter(|_| keys_of(self.algorithm).contains(&"rate"));
+        let Some(Node { value: Value::Text(text), .. }) = rate else { return false };
+        self.unit.parse_rate(text).is_err_and(|error| error.is_zero_rate())
+    }
+
     /// Reads the allowance from the keys of a mapping.
     pub(super) fn read(
         self,

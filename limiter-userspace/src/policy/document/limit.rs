@@ -2,14 +2,14 @@
 
 use super::{
     about::{self, Passes},
-    allowance::{is_given, written_burst},
+    allowance::{action, is_given, written_burst},
     fault::Findings,
     fields::Fields,
     key::{key, source_lengths},
     layers::{count_fits, layers},
     matching::matching,
     names::{
-        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, MODES, OF_REQUESTS, ON, On, PROXIED,
+        ALGORITHMS, Algorithm, COUNTS, Counted, FLAGS, KINDS, OF_REQUESTS, ON, On, PROXIED,
         UNPROVEN, meaning,
     },
     overrides,
@@ -92,9 +92,10 @@ fn read(
     let name = fields.get("name").and_then(|node| scalar::name(node, "a limit", findings));
     let known = (policy, passes.files);
     let matching = fields.get("match").map(|node| matching(node, known, findings));
-    let mode = fields
-        .get("action")
-        .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
+    let algorithm = algorithm(&fields, findings);
+    let count = count(&fields, algorithm, findings);
+    let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
+    let (mode, is_zero) = action(&fields, Some(terms), findings);
     let drops = mode == Some(Mode::Drop);
     let key = match fields.get("key") {
         Some(node) => key(node, policy, findings),
@@ -105,16 +106,16 @@ fn read(
             None
         }
     };
-    let algorithm = algorithm(&fields, findings);
-    let count = count(&fields, algorithm, findings);
-    let terms = Terms::new(algorithm.unwrap_or(Algorithm::TokenBucket), &count);
     check_count(terms, &fields, findings);
     if let Some(matching) = &matching {
         check_counted((terms.algorithm, &count), matching, &fields, findings);
     }
     let read_key =
         |node: &Node<'_>, findings: &mut Findings<'_>| super::key::key(node, policy, findings);
-    let layers = layers(&fields, terms, key.as_ref(), (&shape::LAYER, &read_key), findings);
+    let layers = match is_zero {
+        true => Vec::new(),
+        false => layers(&fields, terms, key.as_ref(), (&shape::LAYER, &read_key), findings),
+    };
     let layers: Vec<_> =
         layers.into_iter().map(|(allowance, key)| Layer { allowance, key }).collect();
     // The other keys depend on what is counted and on the algorithm.

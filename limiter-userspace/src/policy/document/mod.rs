@@ -73,6 +73,7 @@ pub use self::{
     key::key_name,
     new_limit::NewLimit,
     request::{override_conditions, request_key_name, request_part_name},
+    scalar::could_be_name,
     schema::schema,
     shape::{LIMITS, VERSION},
     write::{check_length, to_yaml, to_yaml_with_files},
@@ -123,7 +124,7 @@ pub fn read_with_files(
         Faults::of_file(&name, format!("the policy is not used: {error}"), remedy)
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    parse_with_files(&name, &text, now, &mut |file| {
+    let (mut policy, warnings, files) = parse_with_files(&name, &text, now, &mut |file| {
         let file = folder.join(file);
         opened(&file);
         read_file(&file, SET_BYTES)

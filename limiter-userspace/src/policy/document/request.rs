@@ -18,12 +18,12 @@ use self::{
     overrides::Of,
 };
 use super::{
-    allowance::is_given,
+    allowance::{action, is_given},
     fault::Findings,
     fields::Fields,
     layers::{count_fits, layers},
     limit::{object, penalty},
-    names::{ALGORITHMS, Algorithm, HEADERS, Header, MISSING, MODES, ON_FAILURE, OVERRIDE},
+    names::{ALGORITHMS, Algorithm, HEADERS, Header, MISSING, ON_FAILURE, OVERRIDE},
     ports::several,
     scalar::{self, flag},
     shape::request::{ALLOWANCE, LAYER, LIMIT, PENALTY},
@@ -86,9 +86,10 @@ fn read(
         let message = "it matches nothing: `except` has all that `source` has";
         findings.add(at, message, "take some out of it, or remove the limit");
     }
-    let mode = fields
-        .get("action")
-        .map_or(Some(Mode::default()), |node| scalar::word(node, "action", &MODES, findings));
+    let cost = fields.get("cost").and_then(|node| cost(node, policy, findings)).unwrap_or_default();
+    // The keys of rates depend on the algorithm.
+    let terms = terms(&fields, &cost, findings);
+    let (mode, is_zero) = action(&fields, terms, findings);
     let drops = mode == Some(Mode::Drop);
     let key = match fields.get("key") {
         Some(node) => key::key(node, policy, findings),
@@ -99,11 +100,9 @@ fn read(
             None
         }
     };
-    let cost = fields.get("cost").and_then(|node| cost(node, policy, findings)).unwrap_or_default();
-    // The keys of rates depend on the algorithm.
-    let terms = terms(&fields, &cost, findings);
     let read_key = |node: &Node<'_>, findings: &mut Findings<'_>| key::key(node, policy, findings);
     let layers = terms
+        .filter(|_| !is_zero)
         .map(|terms| layers(&fields, terms, key.as_ref(), (&LAYER, &read_key), findings))
         .unwrap_or_default();
     let first = layers.first().map(|(allowance, _)| algorithm_of(allowance));

@@ -160,6 +160,12 @@ pub(super) fn name<'n>(
     is_name(name, what, node.at, findings).then_some(name)
 }
 
+/// Whether a limit, a set or another object could have this name.
+pub fn could_be_name(name: &str) -> bool {
+    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+    (1..=NAME).contains(&name.len()) && name.bytes().all(fits)
+}
+
 /// Whether a text is a valid name; a fault if not.
 pub(super) fn is_name(
     name: &str,
@@ -167,8 +173,7 @@ pub(super) fn is_name(
     at: super::source::Place,
     findings: &mut Findings<'_>,
 ) -> bool {
-    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-    let good = (1..=NAME).contains(&name.len()) && name.bytes().all(fits);
+    let good = could_be_name(name);
     if !good {
         let message = format!("{} is no name for {what}", ticked(name));
         let remedy = format!("a name is 1 to {NAME} of a-z, 0-9, `_` and `-`");
@@ -181,8 +186,8 @@ pub(super) fn is_name(
 /// terms of the document.
 fn remedy(error: &ValueError) -> String {
     match (&error.fault, error.quantity) {
-        (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
-            "to switch a limit off, write `action: off`; to drop all that it matches, `action: drop`; to drop everything of someone, use `deny`"
+        _ if error.is_zero_rate() => {
+            "to drop everything of a source, use `deny`; to drop all that a limit matches, give the limit itself `rate: 0`"
                 .to_owned()
         }
         (Fault::TooFast, _) => {

@@ -37,6 +37,10 @@ fn read(text: &str) -> Result<Rate, Fault> {
         Some((amount, period)) => (amount.trim_ascii_end(), Some(period)),
         None => (unit, None),
     };
+    // Nothing is nothing in any unit.
+    if amount.is_empty() && number.times(1).0 == 0 {
+        return Err(Fault::Zero);
+    }
     let data = unit_of(text, amount)?;
     let period = match period {
         Some(text) => period_of(text)?
@@ -147,6 +151,7 @@ mod tests {
     #[test]
     fn other_rates_are_refused() {
         let examples = "give data per time, such as 2Mbit/s, 64kB/s or 1GB/h";
+        const ZERO: &str = "to drop all of a source, use `limiter deny add`; to switch a limit off, `limiter limit del NAME`";
         let meanings = "may mean kilobits or kilobytes per second";
         for (text, message, remedy) in [
             (
@@ -158,6 +163,9 @@ mod tests {
             ("10k pps", "is an amount of packets, and this limit counts bytes", examples),
             ("100/s", "is an amount of packets, and this limit counts bytes", examples),
             ("100", "has no unit", examples),
+            ("0", "is zero", ZERO),
+            ("0/s", "is zero", ZERO),
+            ("0 Mbit/s", "is zero", ZERO),
             ("64kB", "does not say in what time", examples),
             ("1.1Tbit/s", "is above 125 GB/s, which is 1 Tbit/s", examples),
             ("126GB/s", "is above 125 GB/s, which is 1 Tbit/s", examples),

@@ -225,6 +225,13 @@ impl ValueError {
         self.quantity.examples()
     }
 
+    /// Whether it is a rate of zero, which drops all that a limit is about.
+    pub(crate) fn is_zero_rate(&self) -> bool {
+        let is_rate =
+            matches!(self.quantity, Quantity::Rate | Quantity::DataRate | Quantity::RequestRate);
+        is_rate && self.fault == Fault::Zero
+    }
+
     /// What to write instead.
     pub fn remedy(&self) -> String {
         let examples = self.quantity.examples();
@@ -235,9 +242,7 @@ impl ValueError {
                 "to switch a limit off, use `limiter limit del NAME`".to_owned()
             }
             (Fault::Zero, Quantity::Rate | Quantity::DataRate) => {
-                "to switch a limit off, use `limiter limit del NAME`; to drop all that it is about, `limiter limit set \
-                 NAME --action drop`"
-                    .to_owned()
+                "to drop all of a source, use `limiter deny add`; to switch a limit off, `limiter limit del NAME`".to_owned()
             }
             (Fault::Zero, Quantity::Burst | Quantity::DataBurst | Quantity::RequestBurst) => {
                 "a burst is at least 1; without one, it is chosen to suit the rate".to_owned()

@@ -56,8 +56,7 @@ fn rates_are_read_as_stated() {
 
 #[test]
 fn other_rates_are_refused_with_cause_and_remedy() {
-    let off = "to switch a limit off, use `limiter limit del NAME`; to drop all that it is about, `limiter limit set NAME \
-               --action drop`";
+    let off = "to drop all of a source, use `limiter deny add`; to switch a limit off, `limiter limit del NAME`";
     let unlimited = "to switch a limit off, use `limiter limit del NAME`";
     let examples = "give packets per time, such as 10kpps, 100/s or 5/min";
     let fast = "to switch a limit off, use `limiter limit del NAME`; the highest rate is 1Gpps";
