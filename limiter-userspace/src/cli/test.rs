@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{maps, policy::read::Document};
+use super::{maps, policy::read::Document, progress::Progress, stderr::warn};
 use crate::{
     datapath::{
         bpffs::Pins,
@@ -24,6 +24,7 @@ use crate::{
     query::{
         Inquiry,
         capture::Capture,
+        error::InquiryError,
         fragments::Fragments,
         frame::{Sighting, Sketch},
         now,
@@ -45,8 +46,8 @@ and an instance that runs is not asked. Limits about an interface then match no 
 rights of root, as the kernel keeps the tables.
 
 A file is pcap or pcapng, of Ethernet, of plain IP, of loopback interfaces, or of `tcpdump -i any`. \
-Packets without an Ethernet header are taken for frames with one. Of a file that is cut, what can be read \
-is judged; then the exit code is 1.";
+Packets without an Ethernet header are taken for frames with one. Of a file that is cut at its end, what was \
+read is judged, with a warning. Of one that is damaged it is too, and the exit code is 1.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -121,8 +122,9 @@ impl Test {
         let mut inquiry = Inquiry::new(&maps, now())?;
         let mut summary = Summary::default();
         let (fragments, start) = (Fragments::default(), now());
+        let progress = (!self.verbose).then(|| Progress::of("judging packets"));
         let mut first = None;
-        // A file that is cut or broken is judged up to there.
+        // A file that is cut or damaged is judged up to there.
         let end = loop {
             let (time, sighting) = match capture.read() {
                 Ok(Some(packet)) => packet,
@@ -140,11 +142,18 @@ impl Test {
                 }
             }
         };
+        drop(progress);
         if end.is_ok() || summary.packets() > 0 {
             summary.print(output)?;
             output.flush()?;
         }
-        Ok(end?)
+        match end {
+            Err(error @ InquiryError::Cut { .. }) if summary.packets() > 0 => {
+                warn(&format!("{error}: the packets before it were judged"), output);
+                Ok(())
+            }
+            end => Ok(end?),
+        }
     }
 
     /// The tables that packets are judged by, and the slot of the interface that they come in by.

@@ -70,6 +70,14 @@ pub enum InquiryError {
         /// The error of the system call.
         cause: io::Error,
     },
+    /// A capture is cut at its end: the program that wrote it was killed, or it is still being written.
+    #[error("{} ends within packet {packet}", .path.display())]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// The number of the packet, from 1.
+        packet: u64,
+    },
     /// A file is no capture, is of a link type that is not read, or is damaged.
     #[error("{} {fault}", .path.display())]
     Format {
@@ -103,7 +111,7 @@ impl Failure for InquiryError {
                 io::ErrorKind::PermissionDenied => 5,
                 _ => 1,
             },
-            Self::Format { .. } => 1,
+            Self::Format { .. } | Self::Cut { .. } => 1,
             Self::Changing => 6,
         }
     }
@@ -123,6 +131,10 @@ impl Failure for InquiryError {
             }
             Self::Changing => "try again in a moment".to_owned(),
             Self::Format { remedy, .. } => remedy.clone(),
+            Self::Cut { .. } => {
+                "wait until the file is written, or capture anew: `tcpdump -i IFACE -w FILE`"
+                    .to_owned()
+            }
             Self::Capture { .. } => return None,
         })
     }

@@ -51,6 +51,8 @@ pub struct Capture<R = Box<dyn Read>> {
     packets: u64,
     /// The packet that was read last, as a frame of Ethernet.
     frame: Vec<u8>,
+    /// Whether a compressed file ended before its end.
+    is_cut: bool,
 }
 
 enum Format {
@@ -102,7 +104,7 @@ impl<R: Read> Capture<R> {
         let input = Input { reader, buffer: Vec::new(), at: 0 };
         let format = Format::Next { big_endian: false, interfaces: Vec::new() };
         let (path, frame) = (path.to_path_buf(), Vec::new());
-        let mut capture = Self { path, input, format, packets: 0, frame };
+        let mut capture = Self { path, input, format, packets: 0, frame, is_cut: false };
         while capture.input.left().len() < HEADER && capture.more()? {}
         let begin = capture.input.left();
         if begin.starts_with(&SECTION) {
@@ -151,8 +153,8 @@ impl<R: Read> Capture<R> {
     /// interface; `None` at the end. A packet without an Ethernet header gets one.
     ///
     /// # Errors
-    /// [`InquiryError::Capture`] if the file cannot be read, [`InquiryError::Format`] if it ends
-    /// within a packet, states an impossible length, or has a packet of a link type that cannot be read.
+    /// [`InquiryError::Capture`] if the file cannot be read, [`InquiryError::Cut`] if it ends
+    /// within a packet, [`InquiryError::Format`] if it states an impossible length, or has a packet of a link type that cannot be read.
     pub fn read(&mut self) -> Result<Option<(u64, Sighting<'_>)>, InquiryError> {
         loop {
             match self.step() {
@@ -172,10 +174,11 @@ impl<R: Read> Capture<R> {
                     if self.more()? {
                         continue;
                     }
-                    if self.input.left().is_empty() {
+                    if self.input.left().is_empty() && !self.is_cut {
                         return Ok(None);
                     }
-                    return Err(self.broken(&format!("ends within packet {}", self.packets + 1)));
+                    let (path, packet) = (self.path.clone(), self.packets + 1);
+                    return Err(InquiryError::Cut { path, packet });
                 }
                 Step::Fault(fault) => {
                     let number = self.packets + 1;
@@ -226,8 +229,13 @@ impl<R: Read> Capture<R> {
 
     /// Reads a piece more of the file. Returns whether there was more.
     fn more(&mut self) -> Result<bool, InquiryError> {
-        let path = &self.path;
-        self.input.more().map_err(|cause| InquiryError::Capture { path: path.clone(), cause })
+        match self.input.more() {
+            Err(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => {
+                self.is_cut = true;
+                Ok(false)
+            }
+            read => read.map_err(|cause| InquiryError::Capture { path: self.path.clone(), cause }),
+        }
     }
 
     fn refused(&self, link: Link) -> InquiryError {

@@ -40,7 +40,7 @@ impl Capture {
 }
 
 /// A reader of what a file holds, decompressed.
-fn plain(file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
+pub(super) fn plain(file: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut file = BufReader::with_capacity(PIECE, file);
     let mut begin = Vec::new();
     file.by_ref().take(ZSTD.len() as u64).read_to_end(&mut begin)?;
@@ -71,6 +71,14 @@ impl<R: BufRead> Frames<R> {
         Self { decoder: FrameDecoder::new(), file, is_within: false }
     }
 
+    /// The error of the decoder, or that the file ended before it.
+    fn fault(&mut self, error: FrameDecoderError) -> io::Error {
+        match self.file.fill_buf() {
+            Ok([]) => io::ErrorKind::UnexpectedEof.into(),
+            _ => io::Error::other(error),
+        }
+    }
+
     /// Begins the next frame that is not to be skipped. `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.file.fill_buf()?.is_empty() {
@@ -85,7 +93,7 @@ impl<R: BufRead> Frames<R> {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(error) => return Err(io::Error::other(error)),
+                Err(error) => return Err(self.fault(error)),
             }
         }
         Ok(false)
@@ -108,7 +116,9 @@ impl<R: BufRead> Read for Frames<R> {
             self.is_within = !self.decoder.is_finished();
             if self.is_within {
                 let more = BlockDecodingStrategy::UptoBytes(buffer.len());
-                self.decoder.decode_blocks(&mut self.file, more).map_err(io::Error::other)?;
+                if let Err(error) = self.decoder.decode_blocks(&mut self.file, more) {
+                    return Err(self.fault(error));
+                }
             }
         }
         Ok(0)
@@ -116,7 +126,7 @@ impl<R: BufRead> Read for Frames<R> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::{fs, io::Write as _};
 
     use flate2::{Compression, write::GzEncoder};
@@ -129,13 +139,13 @@ mod tests {
         plain(Cursor::new(bytes.to_vec()))?.read_to_end(&mut read).map(|_| read)
     }
 
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     }
 
-    fn zstd(bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
         compress_to_vec(bytes, CompressionLevel::Fastest)
     }
 

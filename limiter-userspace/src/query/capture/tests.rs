@@ -77,6 +77,40 @@ fn a_file_that_is_cut_anywhere_says_so() {
     assert!(read(&whole[..30]).unwrap_err().contains("ends within packet 1"));
 }
 
+/// Of a capture that is cut at its end, plain or compressed, what is whole is read before the error.
+#[test]
+fn what_is_before_a_cut_is_read() {
+    let packets: Vec<(Vec<u8>, u32)> =
+        (0..20_000_u32).map(|at| (at.wrapping_mul(at).to_le_bytes().repeat(15), 60)).collect();
+    let packets: Vec<_> = packets.iter().map(|(bytes, total)| (bytes.as_slice(), *total)).collect();
+    let next = packets
+        .iter()
+        .map(|(packet, total)| enhanced(false, 5, packet, *total))
+        .collect::<Vec<_>>();
+    type Pack = fn(&[u8]) -> Vec<u8>;
+    let pack: [(&str, Pack); 3] =
+        [("plain", <[u8]>::to_vec), ("gzip", open::tests::gzip), ("zstd", open::tests::zstd)];
+    for whole in [file(false, 0xa1b2_c3d4, 1, &packets), section(false, 1, &[], &next)] {
+        for (name, pack) in pack {
+            let bytes = pack(&whole);
+            for end in [bytes.len() - 1, bytes.len() - 20, 3 * bytes.len() / 4] {
+                let reader = open::plain(io::Cursor::new(bytes[..end].to_vec())).unwrap();
+                let mut capture = Capture::new(Path::new("x.pcap"), reader).unwrap();
+                let mut read = 0;
+                let error = loop {
+                    match capture.read() {
+                        Ok(Some(_)) => read += 1,
+                        Ok(None) => panic!("{name}, {end}: the cut is not told"),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(read > 500, "{name}, {end}: {read}");
+                assert_eq!(error.to_string(), format!("x.pcap ends within packet {}", read + 1));
+            }
+        }
+    }
+}
+
 #[test]
 fn other_files_are_refused_with_the_remedy() {
     for (bytes, words) in [
