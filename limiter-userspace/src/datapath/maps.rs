@@ -205,7 +205,8 @@ impl Maps {
         number(self.raw(map::HEAD)?)
     }
 
-    /// Bytes of kernel memory that the pinned maps take, as the kernel counts them.
+    /// Bytes of kernel memory that the pinned maps take, and the tries of the lists in them, as the kernel counts them. An
+    /// agent without the right to open the tries leaves them out.
     ///
     /// # Errors
     /// What the system says.
@@ -216,17 +217,27 @@ impl Maps {
         }
         let optional = self.optional.borrow();
         for data in self.raw.values().chain(optional.values().map(Arc::as_ref)) {
-            let path = format!("/proc/self/fdinfo/{}", data.fd().as_fd().as_raw_fd());
-            let info = fs::read_to_string(&path)
-                .map_err(|error| Error::system(format!("read {path}"), error))?;
-            total += info
-                .lines()
-                .find_map(|line| line.strip_prefix("memlock:"))
-                .and_then(|bytes| bytes.trim().parse::<u64>().ok())
-                .unwrap_or(0);
+            total += memory_of(data)?;
+        }
+        for tries in [&self.prefixes, &self.destinations] {
+            for half in 0..tries.len() {
+                // One may be exchanged meanwhile.
+                if let Ok(trie) = tries.get(&half, 0) {
+                    total += memory_of(&trie)?;
+                }
+            }
         }
         Ok(total)
     }
+}
+
+/// Bytes of kernel memory that a map takes.
+fn memory_of(map: &MapData) -> Result<u64> {
+    let path = format!("/proc/self/fdinfo/{}", map.fd().as_fd().as_raw_fd());
+    let info =
+        fs::read_to_string(&path).map_err(|error| Error::system(format!("read {path}"), error))?;
+    let bytes = info.lines().find_map(|line| line.strip_prefix("memlock:"));
+    Ok(bytes.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0))
 }
 
 /// What the maps of an instance say of their layout; `None` if they say nothing.

@@ -156,7 +156,7 @@ pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
         )
         .with([("verdict", "passed")], Whole(passed))
         .with([("verdict", "dropped")], Whole(dropped)),
-        gauge("limiter_memory_bytes", "Kernel memory of all maps, but of the tables of prefixes.").with([], Whole(maps.memory()?)),
+        gauge("limiter_memory_bytes", "Kernel memory of all maps; of an agent, but of the tables of prefixes where it may not open them.").with([], Whole(maps.memory()?)),
     ])
 }
 

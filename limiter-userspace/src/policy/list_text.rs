@@ -2,9 +2,13 @@
 //!
 //! A line has any number of addresses, prefixes and ranges, between spaces or tabs. `#` and `;` begin a comment
 //! anywhere, and `//` does at the start of a line. A netmask follows its address after `/` or a space. Of a
-//! line with commas (CSV), the first column counts; the first line may name the columns.
+//! line with commas (CSV) or tabs, the first column counts if no other one has an address; the first line may name the
+//! columns. Of a line `NAME:FIRST-LAST`, as blocklists of P2P programs have it, the range counts.
 
-use std::{net::Ipv4Addr, ops::Range};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::Range,
+};
 
 use ipnet::IpNet;
 use thiserror::Error;
@@ -130,10 +134,15 @@ impl ListText {
             return Ok(());
         }
         let is_first = !std::mem::replace(&mut self.has_begun, true);
+        if let Some(range) = named_range(entry) {
+            let read = parse_addresses(range);
+            prefixes.extend(read.map_err(|error| BadEntry::new(line, range, error))?);
+            return Ok(());
+        }
         let mut columns = entry.split(',');
-        let column = columns.next().unwrap_or_default();
+        let column = first_of_tabs(columns.next().unwrap_or_default());
         let mut others = columns.peekable();
-        if is_first && names_columns(column, others.peek().is_some()) {
+        if is_first && names_columns(column, column.len() < entry.trim_end().len()) {
             return Ok(());
         }
         // The end of a range, or another entry: to leave it out would list less than was meant.
@@ -166,6 +175,23 @@ impl ListText {
         }
         Ok(())
     }
+}
+
+/// The range of a line `NAME:FIRST-LAST` of IPv4. What could be the begin of an IPv6 address is no name.
+fn named_range(entry: &str) -> Option<&str> {
+    let (name, range) = entry.trim().rsplit_once(':')?;
+    let (first, last) = range.split_once('-')?;
+    let is_address = |text: &str| text.trim().parse::<Ipv4Addr>().is_ok();
+    let is_name =
+        !name.is_empty() && format!("{name}:{}", first.trim()).parse::<Ipv6Addr>().is_err();
+    (is_name && is_address(first) && is_address(last)).then_some(range)
+}
+
+/// The first of several columns with tabs between them, unless another one has an address: that would be left out.
+fn first_of_tabs(line: &str) -> &str {
+    let Some((first, others)) = line.trim_start().split_once('\t') else { return line };
+    let has_address = others.split_whitespace().any(|word| parse_addresses(unquoted(word)).is_ok());
+    if has_address { line } else { first }
 }
 
 /// Whether the first line of a list names its columns. `is_csv` says whether it has several.
@@ -227,6 +253,17 @@ mod tests {
             ("\"start ip\",\"n\"\n\"192.0.2.7\",\"1\"\n", "192.0.2.7/32"),
             ("# feed\nCIDR\n192.0.2.0/24\n", "192.0.2.0/24"),
             ("192.0.2.4-192.0.2.5,AS1", "192.0.2.4/31"),
+            (
+                "192.0.2.1\t9\n192.0.2.2\tscanner of ports\t2026-01-01\n",
+                "192.0.2.1/32 192.0.2.2/32",
+            ),
+            ("ip\tcountry\n192.0.2.0/24\tUS, east\n\t192.0.3.1\t-\n", "192.0.2.0/24 192.0.3.1/32"),
+            ("192.0.2.4\t-\t192.0.2.7", "192.0.2.4/30"),
+            (
+                "# P2P\nSome Org, Inc: west:192.0.2.4-192.0.2.7\nCafe:192.0.3.1 - 192.0.3.1",
+                "192.0.2.4/30 192.0.3.1/32",
+            ),
+            ("::ffff:192.0.2.4-::ffff:192.0.2.7", "192.0.2.4/30"),
             ("::ffff:192.0.2.7", "192.0.2.7/32"),
         ] {
             assert_eq!(read(text).as_deref(), Ok(prefixes), "{text:?}");
@@ -254,6 +291,8 @@ mod tests {
             ("192.0.2.0\t192.0.2.255", "has another address in the column after it"),
             ("10.0.0.0 0.255.255.255", "has another address in the column after it"),
             (",US", "prefix \"\" is empty"),
+            ("192.0.2.1\tseen with 198.51.100.1", "prefix \"seen\" is neither"),
+            ("Org:192.0.2.9-192.0.2.1", "ends before it begins"),
             ("192.0.2.9 -", "prefix \"192.0.2.9-\" is neither"),
             ("192.0.2.9 - 192.0.2.1", "ends before it begins"),
             ("192.0.2.7 255.255.255.0", "has host bits set"),

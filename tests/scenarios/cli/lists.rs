@@ -90,7 +90,16 @@ fn lists_are_shown_and_answer_in_json() {
     assert!(lines[1].starts_with("198.51.100.0/24  for ever"), "{text}");
     assert!(lines[1].contains("run time, root") && lines[1].ends_with("office"), "{text}");
     assert!(lines[2].starts_with("2001:db8:7::/48  2099-01-31T18:00:00Z  "), "{text}");
-    assert_eq!(bench.json("allow del 2001:db8:7::/48 -j")["entries"], added);
+    let removed = bench.json("allow del 2001:db8:7::/48 2001:db8:8::/48 -j");
+    let expected = json!({
+        "schema": "limiter.removed/1", "list": "allow", "set": null, "removed": 1,
+        "entries": [
+            { "src": "2001:db8:7::/48", "result": "removed" },
+            { "src": "2001:db8:8::/48", "result": "not_there" },
+        ],
+    });
+    assert_eq!(removed, expected);
+    assert_eq!(bench.json("allow list -j")["entries"], added);
     // An entry never gets shorter by an addition.
     let outcome = bench.done("allow add 198.51.100.0/24 --for 1h");
     let already = "allow: 198.51.100.0/24 is on the list already, for ever\n";
@@ -379,8 +388,20 @@ fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
     let bench = Bench::attached();
     let address = |number: u32| std::net::Ipv4Addr::from((11 << 24) + number * 7);
     let list: String = (0..100_000).map(|number| format!("{}\n", address(number))).collect();
-    let outcome = piped(&bench, "deny add - --replace feed", list.as_bytes());
-    assert_eq!(outcome.stdout, "deny: 100,000 prefixes added\n", "{outcome}");
+    let memory = || bench.json("status -j")["memory_bytes"].as_u64().unwrap();
+    let before = memory();
+    // On a terminal, it is told meanwhile what is done.
+    let file = Document::new("");
+    std::fs::write(file.path(), &list).unwrap();
+    let limiter = bench.limiter.path().display();
+    let command = file.in_place(&format!("{limiter} deny add - --replace feed < FILE"));
+    let mut script = bench.hosts.router.command("script");
+    script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS").env("TERM", "xterm");
+    let told = String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned();
+    assert!(told.contains("deny: adding 100,000 prefixes ..."), "{told}");
+    assert!(told.ends_with("\r\u{1b}[Kdeny: 100,000 prefixes added\r\n"), "{told:?}");
+    // A prefix takes the kernel 40 bytes at least.
+    assert!(memory() > before + 100_000 * 40, "{before} {}", memory());
     bench.done("deny add 192.0.2.7");
     let outcome = piped(&bench, "deny add - --replace feed", list.as_bytes());
     assert_eq!(outcome.stdout, "deny: 0 prefixes added; 100,000 already there\n", "{outcome}");

@@ -16,6 +16,7 @@ use crate::{
         change::{Changed, change},
         end_of,
         keep_ssh::KeepSsh,
+        progress::Progress,
         unix, unix_time,
     },
     datapath::{bpffs::Pins, host},
@@ -182,7 +183,13 @@ impl Asked {
     }
 
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
+        let progress = Progress::of(&format!(
+            "{}: adding {}",
+            self.list.name(),
+            prefixes(self.prefixes.len())
+        ));
         let (changed, said) = self.put(pins)?;
+        drop(progress);
         if output.is_json() {
             output.shape(SCHEMA, &self.told(&changed.said, unix_time()))?;
         } else {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use clap::Args;
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::{
     by_user, check_own, flush,
@@ -11,7 +12,7 @@ use super::{
     print, sets,
 };
 use crate::{
-    cli::{change::change, keep_ssh::KeepSsh, unix},
+    cli::{change::change, keep_ssh::KeepSsh, progress::Progress, unix},
     datapath::bpffs::Pins,
     error::Result,
     output::{number::grouped, stream::Output},
@@ -43,6 +44,47 @@ pub(super) struct TakenOff {
     pub(super) removed: Option<Removed>,
 }
 
+/// The JSON schema of what was removed.
+pub(super) const REMOVED: &str = "limiter.removed/1";
+
+/// What was removed, in JSON.
+#[derive(Serialize)]
+pub(super) struct Told<'a> {
+    pub(super) list: &'static str,
+    pub(super) set: Option<&'a str>,
+    /// What became of each prefix that was given.
+    pub(super) entries: Vec<ToldEntry>,
+    /// The number of run-time entries that were removed.
+    pub(super) removed: usize,
+    /// Of `penalty del`: the number of sources that limits had blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) freed: Option<usize>,
+}
+
+/// What became of a prefix, in JSON.
+#[derive(Serialize)]
+pub(super) struct ToldEntry {
+    src: String,
+    result: &'static str,
+}
+
+impl<'a> Told<'a> {
+    /// What became of the prefixes of a command.
+    pub(super) fn of(list: List, set: Option<&'a str>, taken_off: &[TakenOff]) -> Self {
+        let entry = |it: &TakenOff| {
+            let result = match it.removed {
+                Some(Removed::Entry) => "removed",
+                Some(Removed::Excepted) => "excepted",
+                None => "not_there",
+            };
+            ToldEntry { src: it.prefix.to_string(), result }
+        };
+        let removed = taken_off.iter().filter(|it| it.removed == Some(Removed::Entry)).count();
+        let entries = taken_off.iter().map(entry).collect();
+        Self { list: list.name(), set, entries, removed, freed: None }
+    }
+}
+
 impl Del {
     pub(super) fn run(&self, list: List, pins: &Pins, output: &mut Output) -> Result<()> {
         let Some(given) = self.given.read()? else {
@@ -62,6 +104,8 @@ pub(super) fn run(
     output: &mut Output,
 ) -> Result<()> {
     let (session, now) = (keep.session(output)?, unix());
+    let progress =
+        Progress::of(&format!("{}: deleting {}", list.name(), super::add::prefixes(given.len())));
     let changed = change(pins, session, |layers| {
         let taken_off = match set {
             Some(set) => take_off_set(layers, (list, set), given, now),
@@ -73,7 +117,9 @@ pub(super) fn run(
         }
         Ok(taken_off)
     })?;
-    print(list, &changed, pins, output, || said(list, &changed.said, changed.layered(), now))
+    drop(progress);
+    let told = Told::of(list, set, &changed.said);
+    print(&told, &changed, output, || said(list, &changed.said, changed.layered(), now))
 }
 
 /// Takes prefixes off a list. What is not on it is no error.

@@ -1,12 +1,16 @@
 //! The prefixes that a command is about: its arguments, or a list on standard input.
 
-use std::{collections::HashSet, io::stdin};
+use std::{
+    collections::HashSet,
+    io::{IsTerminal as _, stdin},
+};
 
 use clap::Args;
 use ipnet::IpNet;
 use thiserror::Error;
 
 use crate::{
+    cli::progress::Progress,
     error::{Error, Failure, Result},
     output::number::grouped,
     policy::{
@@ -55,8 +59,8 @@ const STDIN: &str = "-";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Given {
-    /// Addresses, prefixes or ranges, e.g. 203.0.113.9, 2001:db8::/48 or 203.0.113.5-203.0.113.77; or - for a
-    /// list on standard input
+    /// Addresses, prefixes or ranges, e.g. 203.0.113.9, 2001:db8::/48 or 203.0.113.5-203.0.113.77, between spaces or
+    /// commas; or - for a list on standard input
     #[arg(value_name = "PREFIX", required = true)]
     prefixes: Vec<String>,
 }
@@ -91,7 +95,7 @@ impl GivenOrAll {
 
 fn read(words: &[String], stdin: impl Fn() -> Result<Vec<u8>>) -> Result<Vec<IpNet>> {
     let mut all = Vec::new();
-    for word in words {
+    for word in words.iter().flat_map(|word| word.split(',')) {
         if word == STDIN {
             all.extend(parse_list(&stdin()?)?);
         } else {
@@ -118,6 +122,8 @@ pub(super) fn each_once(mut prefixes: Vec<IpNet>) -> Vec<IpNet> {
 
 /// The text on standard input, unpacked if it is compressed.
 fn read_stdin() -> Result<Vec<u8>> {
+    // A list that is typed would be typed behind it.
+    let _progress = (!stdin().is_terminal()).then(|| Progress::of("reading the standard input"));
     let failed = |error| Error::system("read the standard input", error);
     let text = read_up_to(&mut stdin().lock(), SET_BYTES).map_err(failed)?;
     if text.len() as u64 > SET_BYTES {
@@ -145,6 +151,8 @@ mod tests {
         }
         assert_eq!(given(&["-"], "ip,1\n192.0.2.1,1\n").unwrap(), 1);
         assert_eq!(given(&["192.0.2.1", "-"], "").unwrap(), 1);
+        assert_eq!(given(&["192.0.2.1,192.0.2.3", "192.0.2.5"], "").unwrap(), 3);
+        assert!(given(&["192.0.2.1,"], "").is_err());
     }
 
     #[test]

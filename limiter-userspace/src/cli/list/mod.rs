@@ -16,12 +16,14 @@ pub(super) use self::{
 };
 use self::{
     add::{Add, More},
-    del::Del,
+    del::{Del, REMOVED, Told},
 };
 use super::{
     change::{Changed, change},
     keep_ssh::KeepSsh,
-    maps, unix_time,
+    maps,
+    progress::Progress,
+    unix_time,
 };
 use crate::{
     cli::user::user,
@@ -85,13 +87,17 @@ fn flush(
     output: &mut Output,
 ) -> Result<()> {
     let session = keep.session(output)?;
+    let progress = Progress::of(&format!("{}: removing what was set at run time", list.name()));
     let changed = change(pins, session, |layers| {
         Ok(match set {
             Some(set) => layers.run_time.flush_set(list, set),
             None => layers.run_time.flush(list),
         })
     })?;
-    print(list, &changed, pins, output, || {
+    drop(progress);
+    let told =
+        Told { list: list.name(), set, entries: Vec::new(), removed: changed.said, freed: None };
+    print(&told, &changed, output, || {
         let removed = match changed.said {
             1 => "1 run-time entry".to_owned(),
             more => format!("{} run-time entries", grouped(more as u64)),
@@ -103,20 +109,16 @@ fn flush(
     })
 }
 
-/// Prints the result of a change: the message on it, or the list as JSON.
+/// Prints what was removed: the message on it, or as JSON.
 fn print<T>(
-    list: List,
+    told: &Told<'_>,
     changed: &Changed<T>,
-    pins: &Pins,
     output: &mut Output,
     said: impl FnOnce() -> String,
 ) -> Result<()> {
-    if !output.is_json() {
-        writeln!(output, "{}", said())?;
-    } else if list == List::Penalty {
-        lists::print_penalties(output, &penalty::entries(&maps(pins)?)?)?;
-    } else {
-        lists::print(output, list.name(), &ListEntry::all(changed.layered(), list, unix_time()))?;
+    match output.is_json() {
+        true => output.shape(REMOVED, told)?,
+        false => writeln!(output, "{}", said())?,
     }
     changed.tell(output)
 }

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::{
     Asked, Flush, More,
-    del::{self, TakenOff},
+    del::{self, TakenOff, Told},
     flush,
     given::some,
     given::{Given, GivenOrAll},
@@ -132,7 +132,9 @@ impl Lift {
             let known = maps.forgive(&prefixes)?;
             Ok(Lifted { taken_off, by_limits, known })
         })?;
-        print(List::Penalty, &changed, pins, output, || changed.said.said(changed.layered(), now))
+        let Lifted { taken_off, by_limits, .. } = &changed.said;
+        let told = Told { freed: Some(*by_limits), ..Told::of(List::Penalty, None, taken_off) };
+        print(&told, &changed, output, || changed.said.said(changed.layered(), now))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     cli::{
         maps,
         preset::Preset,
+        progress::Progress,
         stderr::{warn, warn_of_document},
         unix,
     },
@@ -128,6 +129,7 @@ impl Document {
 
 /// Reads the policy in a document, see [`reading::read`].
 fn read(path: &Path) -> Result<(Policy, Warnings)> {
+    let _progress = Progress::of(&format!("reading {}", name(path)));
     let (policy, warnings) = reading::read(path, unix(), &mut |_| {})?;
     can_be_asked(path, &policy)?;
     Ok((policy, warnings))

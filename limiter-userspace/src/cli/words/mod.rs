@@ -280,9 +280,15 @@ impl Line {
         let name = || given(&|it| it != word && is_name(it));
         let other = |it: &str| !is_address(it);
         let value = |name_in_braces: &str| match name_in_braces {
-            "word" => word.to_owned(),
+            "word" => word.strip_prefix('@').unwrap_or(word).to_owned(),
+            "list" => given(&other).unwrap_or_else(|| "FILE".to_owned()),
             "command" => self.path.clone(),
             "group" => self.path.split(' ').next().unwrap_or_default().to_owned(),
+            "addresses" => {
+                let all = self.rest.iter().filter(|it| is_address(it));
+                let all: Vec<&str> = all.map(String::as_str).collect();
+                if all.is_empty() { "ADDRESS".to_owned() } else { all.join(" ") }
+            }
             "address" => given(&is_address).unwrap_or_else(|| "ADDRESS".to_owned()),
             "rate" => given(&|it| other(it) && is_rate(it)).unwrap_or_else(|| "10kpps".to_owned()),
             "time" => match given(&|it| other(it) && self.is("TIME", it)) {
@@ -353,8 +359,9 @@ const fn is_no_value(refused: &ValueError) -> bool {
     )
 }
 
+/// Whether a word is an address or a prefix, or several between commas.
 fn is_address(word: &str) -> bool {
-    parse_prefix(word).is_ok()
+    word.split(',').all(|one| parse_prefix(one).is_ok())
 }
 
 fn is_rate(word: &str) -> bool {
@@ -363,7 +370,9 @@ fn is_rate(word: &str) -> bool {
 
 fn is_file(word: &str) -> bool {
     let ends = [".yaml", ".yml", ".pcap", ".pcapng", ".txt", ".csv", ".gz", ".netset", ".list"];
-    !is_address(word) && (word.contains('/') || ends.iter().any(|end| word.ends_with(end)))
+    // As curl(1) names a file.
+    let is_at = word.len() > 1 && word.starts_with('@');
+    !is_address(word) && (is_at || word.contains('/') || ends.iter().any(|end| word.ends_with(end)))
 }
 
 /// Whether a word may be the name of an interface or a limit.

@@ -55,20 +55,20 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "",
         "ban block blackhole jail penalize punish",
-        "`limiter penalty add {address} --for {time}` blocks it for {time}; `limiter deny add {address}` drops it \
+        "`limiter penalty add {addresses} --for {time}` blocks it for {time}; `limiter deny add {addresses}` drops it \
          until it is deleted",
     ),
     answer(
         "",
         "drop reject",
-        "`limiter deny add {address}` drops all its packets until it is deleted; `limiter penalty add {address} \
+        "`limiter deny add {addresses}` drops all its packets until it is deleted; `limiter penalty add {addresses} \
          --for {time}` blocks it for {time}",
     ),
-    answer("", "accept pass trust", "`limiter allow add {address}` lets all its packets pass"),
+    answer("", "accept pass trust", "`limiter allow add {addresses}` lets all its packets pass"),
     answer(
         "",
         "unban unblock undeny unjail release pardon forgive",
-        "`limiter penalty del {address}` ends its block; `limiter deny del {address}` takes it off the list of \
+        "`limiter penalty del {addresses}` ends its block; `limiter deny del {addresses}` takes it off the list of \
          what is always dropped",
     ),
     answer(
@@ -382,6 +382,21 @@ pub(super) const ANSWERS: &[Answer] = &[
         "allow add|deny add|penalty add",
         "ASN COUNTRY",
         "give its prefixes; a set of a policy reads them from a file: `sets: {{ name: {{ file: PATH }} }}`",
+    ),
+    answer(
+        "allow add|deny add|allow del|deny del|penalty del",
+        "-f --file --from-file -i --input",
+        "a list comes by the standard input: `limiter {command} - < {list}`",
+    ),
+    answer(
+        "penalty add",
+        "-f --file --from-file -i --input",
+        "a list comes by the standard input: `limiter penalty add - --for {time} < {list}`",
+    ),
+    answer(
+        "penalty add",
+        "FILE",
+        "a list comes by the standard input: `limiter {command} - --for {time} < {word}`",
     ),
     answer(
         "allow add|deny add|allow del|deny del|penalty del",

@@ -147,6 +147,16 @@ fn a_refused_value_is_answered_too() {
             prefix("drop.txt"),
             "a list comes by the standard input: `limiter deny add - < drop.txt`",
         ),
+        (
+            "limiter deny add @drop",
+            prefix("@drop"),
+            "a list comes by the standard input: `limiter deny add - < drop`",
+        ),
+        (
+            "limiter penalty add drop.txt --for 2h",
+            prefix("drop.txt"),
+            "a list comes by the standard input: `limiter penalty add - --for 2h < drop.txt`",
+        ),
         ("limiter deny add /mnt/bad", prefix("/mnt/bad"), "a list comes by the standard input"),
         ("limiter attach eth0 --pps 10 000", interface("000"), "write it as one word: `10000`"),
         (
