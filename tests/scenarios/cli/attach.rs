@@ -302,6 +302,7 @@ fn what_native_mode_on_veth_costs_is_told_once() {
     assert!(text.contains("warning: eth0: native mode ends segmentation offload"), "{text}");
     assert!(text.contains("eth0: attached in native mode"), "{text}");
     assert!(text.contains("loading the program and making the tables ..."), "{text}");
+    assert!(text.contains("warning: eth0: the MTU can be raised to about 3,500"), "{text}");
     assert!(!seen("attach eth0 --replace").contains("segmentation"));
     let told = |command: &str| bench.done(command).stdout.contains("ends segmentation offload");
     assert!(told("doctor eth0"));
@@ -310,6 +311,9 @@ fn what_native_mode_on_veth_costs_is_told_once() {
         bench.refused(command, 1, &["attached in native mode already", "`limiter detach eth0`"]);
     }
     bench.done("attach eth0 --mode native");
+    bench.done("detach eth0");
+    let text = seen(&format!("attach eth0 {SMALL} --mode native-frags"));
+    assert!(text.contains("attached in native mode") && !text.contains("MTU"), "{text}");
     bench.done("detach eth0");
     let text = seen(&format!("attach eth0 {SMALL} --mode generic"));
     assert!(text.contains("attached in generic mode") && !text.contains("segmentation"), "{text}");
@@ -396,7 +400,8 @@ fn the_number_of_sources_that_was_chosen_is_told() {
     let again = bench.done("attach eth0").stdout;
     assert!(!again.contains("There is room"), "{again}");
     bench.done("detach --all");
-    let attached = bench.done(&format!("attach eth0 {SMALL}")).stdout;
+    let small = SMALL.replace("--sources 4096", "--sources 4.096k");
+    let attached = bench.done(&format!("attach eth0 {small}")).stdout;
     assert!(!attached.contains("There is room"), "{attached}");
     assert_eq!(bench.json("status -j")["sources"]["capacity"], 4_096);
 }

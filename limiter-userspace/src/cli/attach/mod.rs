@@ -22,6 +22,7 @@ use crate::{
         exchange::Exchanged,
         instance::{Attached, Choice, Instance},
         interface::{Interface, resolve},
+        main_program::takes_pieces,
         mode::Mode,
         privilege,
         program::Clock,
@@ -30,7 +31,10 @@ use crate::{
     doctor::interruption,
     error::{Error, Result},
     output::stream::Output,
-    policy::document::diff,
+    policy::{
+        document::diff,
+        units::{Burst, parse_burst},
+    },
 };
 
 #[derive(Debug, Args)]
@@ -49,18 +53,18 @@ pub(super) struct Attach {
     /// interrupted and cannot be finished, remove the old table
     #[arg(long)]
     replace: bool,
-    /// Sources tracked at once [default: 1048576, or fewer where that would take more than 1/32 of the memory]; an instance
+    /// Sources tracked at once, e.g. 65536 or 64k [default: 1048576, or fewer where that would take more than 1/32 of the memory]; an instance
     /// that runs is given the new sizes, and keeps its state
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size)]
     sources: Option<u32>,
     /// States tracked at once of limits by other keys, such as connections [default: a quarter of the sources]
-    #[arg(long, value_name = "N", alias = "connections")]
+    #[arg(long, value_name = "N", alias = "connections", value_parser = size)]
     buckets: Option<u32>,
     /// Logs and lists of open connections kept at once [default: one for 128 sources]
-    #[arg(alias = "ledgers", long, value_name = "N")]
+    #[arg(alias = "ledgers", long, value_name = "N", value_parser = size)]
     wide_states: Option<u32>,
     /// Distinct combinations of limits for sources [default: one for 16 sources]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size)]
     overrides: Option<u32>,
     /// Hash sources and keys by other random numbers, keeping all state: who found out which of them share a part of
     /// the table has to begin anew
@@ -79,6 +83,15 @@ enum ModeName {
     NativeFrags,
     #[value(aliases = ["skb", "xdpgeneric"])]
     Generic,
+}
+
+/// Reads a size as a burst is read: `65536`, `64k` (64,000), `1M`.
+fn size(text: &str) -> Result<u32, String> {
+    let size = match parse_burst(text) {
+        Ok(Burst::Packets(size)) => u32::try_from(size).ok(),
+        _ => None,
+    };
+    size.ok_or_else(|| "give a number, such as 65536, 64k (which is 64,000) or 1M".to_owned())
 }
 
 impl Attach {
@@ -162,6 +175,9 @@ impl Attach {
             self.attach_all(&mut instance, asked, interfaces, exchanged.is_some())
         };
         let attached = instance.attached()?;
+        let in_one_piece = |it: &Attached| !takes_pieces(pins, it.slot).unwrap_or(true);
+        let bound = attached.iter().filter(|it| it.mode == Mode::Native && in_one_piece(it));
+        let bound = bound.map(|it| it.index).collect();
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
         instance.close()?;
@@ -177,7 +193,7 @@ impl Attach {
         let attached = attached.iter().filter(|it| it.present).map(|it| it.index).collect();
         let chosen = (is_new && self.sources.is_none()).then_some(sizes.sources);
         let switched = monitoring?.switch;
-        Ok(All { done, attached, exchanged, applied, layers: layers?, switched, chosen })
+        Ok(All { done, attached, bound, exchanged, applied, layers: layers?, switched, chosen })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them. `exchanged` says that the table was exchanged before.

@@ -16,6 +16,7 @@ use crate::{
     },
     datapath::{
         exchange::Exchanged,
+        features::XdpFeatures,
         instance::Outcome,
         interface::{Interface, list},
         mode::Mode,
@@ -39,6 +40,8 @@ pub(super) struct All {
     pub(super) done: Vec<Done>,
     /// The indices of all interfaces that are attached and here now.
     pub(super) attached: Vec<u32>,
+    /// The indices of those in native mode that take packets in one piece, which bounds their MTU.
+    pub(super) bound: Vec<u32>,
     /// The table, if it was exchanged.
     pub(super) exchanged: Option<Table>,
     pub(super) applied: Applied,
@@ -80,7 +83,8 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, attached: _, exchanged, applied, layers, switched, chosen } = self;
+        let Self { done, attached: _, bound: _, exchanged, applied, layers, switched, chosen } =
+            self;
         let Applied { changes, kept, absent, unkept } = applied;
         let policy = &layers.policy;
         if let Some(error) = unkept {
@@ -92,6 +96,7 @@ impl All {
         warn_of_absent(absent, output);
         self.warn_of_stacked(interfaces, output);
         self.warn_of_veth(interfaces, output);
+        self.warn_of_mtu(interfaces, output);
         if output.is_json() {
             let changes = changes::entries(changes);
             let entry = |it: (&Interface, &Done)| {
@@ -202,6 +207,30 @@ impl All {
             && io::stderr().is_terminal()
         {
             let remedy = remedy.replace("IFACE", first);
+            warn(&format!("{}: {found}; {remedy}", names.join(", ")), output);
+        }
+    }
+}
+
+impl All {
+    /// Tells whoever sits at a terminal that the MTU of a new interface cannot be raised much while it is attached. `limiter
+    /// doctor` tells it too.
+    fn warn_of_mtu(&self, interfaces: &[Interface], output: &Output) {
+        let new = interfaces.iter().zip(&self.done);
+        let new = new.filter(|(_, done)| matches!(done, Done::Attached(_)));
+        let is_bound = |it: &&Interface| {
+            let lifts = XdpFeatures::of(it).is_none_or(|features| features.pieces);
+            self.bound.contains(&it.index) && lifts
+        };
+        let names = new.map(|(it, _)| it).filter(is_bound).map(|it| printable(&it.name, 16));
+        let names: Vec<String> = names.collect();
+        if let [first, ..] = &names[..]
+            && io::stderr().is_terminal()
+        {
+            let found = "the MTU can be raised to about 3,500 while attached";
+            let remedy = format!(
+                "`limiter attach {first} --replace --mode native-frags` takes jumbo frames"
+            );
             warn(&format!("{}: {found}; {remedy}", names.join(", ")), output);
         }
     }
