@@ -518,7 +518,7 @@ impl Error {
                  give the command again"
                     .to_owned()
             }
-            Self::NothingToConfirm => "a policy that was not confirmed in time was taken back; `limiter policy show` \
+            Self::NothingToConfirm => "`limiter policy apply FILE --confirm TIME` has one wait, at most so long; `limiter policy show` \
                                        prints the one in force"
                 .to_owned(),
             Self::NoSlot => "detach one first".to_owned(),

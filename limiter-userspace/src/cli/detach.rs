@@ -62,7 +62,10 @@ impl Detach {
                 )?;
                 if pins.state().exists() {
                     let file = pins.state().display();
-                    writeln!(output, "The next attach restores its run-time lists, from {file}.")?;
+                    writeln!(
+                        output,
+                        "The next attach restores its run-time lists from {file}; delete that to forget them."
+                    )?;
                 }
             }
             _ => {}

@@ -37,7 +37,7 @@ use crate::{
         PolicyError,
         interfaces::select as select_interfaces,
         tallies,
-        units::{parse_duration, parse_prefix},
+        units::{parse_prefix, parse_time},
     },
     query::{
         capture::write::Writer,
@@ -111,7 +111,7 @@ impl Drops {
         let source =
             self.source.as_deref().map(parse_prefix).transpose().map_err(PolicyError::from)?;
         let length =
-            self.length.as_deref().map(parse_duration).transpose().map_err(PolicyError::from)?;
+            self.length.as_deref().map(parse_time).transpose().map_err(PolicyError::from)?;
         let mut watch = Watch::begin(self, pins, source)?;
         let mut shown = Shown {
             lines: !self.top && self.pcap.is_none(),

@@ -21,7 +21,7 @@ use crate::{
         stream::Output,
         top,
     },
-    policy::{PolicyError, units::parse_duration},
+    policy::{PolicyError, units::parse_time},
     watch::options::Options,
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Top {
 
 impl Top {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let interval = parse_duration(&self.interval).map_err(PolicyError::from)?;
+        let interval = parse_time(&self.interval).map_err(PolicyError::from)?;
         Options::once(interval).check()?;
         let maps = maps(pins)?;
         let (order, most) = (self.by.order(), self.n.get());

@@ -48,6 +48,8 @@ pub struct Instance {
     fresh: bool,
     /// Why its run-time lists were not restored, when it was made.
     unrestored: Option<Error>,
+    /// How many run-time entries were restored, when it was made.
+    restored: usize,
     /// Why an exchange that another process began could not be finished, and what became of it.
     unfinished: Option<Error>,
     lock: Lock,
@@ -180,6 +182,7 @@ impl Instance {
         pins.clear()?;
         // Who was banned before the machine started is, from the first packet on.
         let (mut run_time, unrestored) = restored(pins);
+        let restored = run_time.entries().len();
         let Layered { policy, run_time: more } = layered.into();
         run_time.extend(more);
         let layers = Layers { policy: policy.clone(), run_time, unsorted: false };
@@ -189,7 +192,9 @@ impl Instance {
             Ok(maps)
         });
         match made {
-            Ok(maps) => Ok(Self { fresh: true, unrestored, ..Self::of(pins, maps, lock) }),
+            Ok(maps) => {
+                Ok(Self { fresh: true, unrestored, restored, ..Self::of(pins, maps, lock) })
+            }
             Err(error) => {
                 pins.remove()?;
                 Err(error)
@@ -254,7 +259,8 @@ impl Instance {
     }
 
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {
-        Self { pins: pins.clone(), maps, fresh: false, unrestored: None, unfinished: None, lock }
+        let (pins, fresh) = (pins.clone(), false);
+        Self { pins, maps, fresh, unrestored: None, restored: 0, unfinished: None, lock }
     }
 
     /// Takes the right to change the policy, which whoever attaches does not have.
@@ -266,6 +272,11 @@ impl Instance {
             Right::Change => Ok(Changing(None)),
             Right::Attach => Ok(Changing(Some(take_made(&self.pins, Right::Change)?))),
         }
+    }
+
+    /// How many run-time entries were restored in one that was made just now; 0 in any other.
+    pub const fn restored(&self) -> usize {
+        self.restored
     }
 
     /// Why the run-time lists of one that was made just now were not restored; told once.

@@ -8,6 +8,8 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
 };
 
 use aya::Pod;
@@ -236,7 +238,9 @@ pub(crate) fn update<K: Pod, V: Pod>(
     values: &[V],
 ) -> io::Result<()> {
     const BATCH: usize = 16_384;
-    for (keys, values) in keys.chunks(BATCH).zip(values.chunks(BATCH)) {
+    /// The kernel makes nodes of a trie without waiting for memory, and gets some free meanwhile.
+    const WAITS: [u64; 4] = [1, 10, 50, 200];
+    let write = |keys: &[K], values: &[V]| {
         let mut attributes = attributes();
         // SAFETY: writing to a member of a union of integers.
         let batch = unsafe { &mut attributes.batch };
@@ -244,7 +248,14 @@ pub(crate) fn update<K: Pod, V: Pod>(
         batch.values = values.as_ptr() as u64;
         batch.count = keys.len().min(values.len()) as u32;
         batch.map_fd = map.as_raw_fd() as u32;
-        bpf(bpf_cmd::BPF_MAP_UPDATE_BATCH, &mut attributes)?;
+        bpf(bpf_cmd::BPF_MAP_UPDATE_BATCH, &mut attributes).map(drop)
+    };
+    for (keys, values) in keys.chunks(BATCH).zip(values.chunks(BATCH)) {
+        let mut waits = WAITS.iter();
+        while let Err(error) = write(keys, values) {
+            let wait = waits.next().filter(|_| error.raw_os_error() == Some(libc::ENOMEM));
+            thread::sleep(Duration::from_millis(*wait.ok_or(error)?));
+        }
     }
     Ok(())
 }
@@ -337,7 +348,7 @@ pub(crate) fn wait_for_packets() -> io::Result<()> {
         return Ok(());
     }
     // Kernels with adaptive ticks refuse that. A packet takes microseconds.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(100));
     Ok(())
 }
 

@@ -91,13 +91,14 @@ impl Count {
 
     /// An amount with its unit in words, for people.
     pub fn described(&self, amount: u64) -> String {
-        match self {
-            Self::Packets => format!("{} packets", grouped(amount)),
-            Self::Bytes => format_size(amount),
-            Self::Connections => format!("{} connections", grouped(amount)),
-            Self::Syns => format!("{} SYNs", grouped(amount)),
-            Self::Weighted(_) => format!("{} units", grouped(amount)),
-        }
+        let one = match self {
+            Self::Packets => "packet",
+            Self::Bytes => return format_size(amount),
+            Self::Connections => "connection",
+            Self::Syns => "SYN",
+            Self::Weighted(_) => "unit",
+        };
+        format!("{} {one}{}", grouped(amount), if amount == 1 { "" } else { "s" })
     }
 
     /// The value of `count` in a document; `weighted` for costs, which have a key of their own there.

@@ -105,7 +105,7 @@ impl Policy {
             return Err(PolicyError::OnRequests { limit });
         }
         if let Some(held) = self.limits.iter_mut().find(|held| held.name == limit) {
-            if !held.is_off() || !held.does_the_same_as(&new) {
+            if !held.is_off() || !held.is_about_the_same_as(&new) {
                 return Err(PolicyError::LimitExists { limit });
             }
             *held = new;

@@ -390,8 +390,9 @@ fn the_number_of_sources_that_was_chosen_is_told() {
     let attached = bench.done("attach eth0").stdout;
     let capacity = bench.json("status -j")["sources"]["capacity"].as_u64().unwrap();
     let line = attached.lines().find(|line| line.starts_with("There is room for ")).unwrap();
-    let told: String = line.chars().filter(char::is_ascii_digit).collect();
-    assert_eq!(told, capacity.to_string(), "{attached}");
+    let sources = line.split(' ').nth(4).unwrap().replace(',', "");
+    assert_eq!(sources, capacity.to_string(), "{attached}");
+    assert!(line.contains("MiB, by the memory"), "{line}");
     assert!(line.contains("`--sources N`"), "{line}");
     let memory = bench.json("status -j")["memory_bytes"].as_u64().unwrap();
     let text = fs::read_to_string("/proc/meminfo").unwrap();

@@ -39,9 +39,15 @@ fn bench() -> Bench {
 fn a_limit_is_added_as_it_would_be_by_a_document() {
     let bench = bench();
     let added = bench.done("limit add ssh --match tcp:ssh --rate 5/min --count syns --per source");
-    assert_eq!(added.stdout, "ssh limit: 5/min after a burst of 1 SYNs\n");
+    assert_eq!(
+        added.stdout,
+        "ssh limit (protocol: tcp, ports: 22): 5/min after a burst of 1 SYN\n"
+    );
     let again = bench.done("limit add ssh --match tcp:22 --rate 5/min --count syns");
-    assert_eq!(again.stdout, "ssh limit: there already: 5/min after a burst of 1 SYNs\n");
+    assert_eq!(
+        again.stdout,
+        "ssh limit (protocol: tcp, ports: 22): there already: 5/min after a burst of 1 SYN\n"
+    );
     bench.done(
         "limit add dns --match udp:53 --count bytes --rate 2Mbit/s --per source/24,destination",
     );
@@ -77,7 +83,10 @@ fn a_limit_is_added_as_it_would_be_by_a_document() {
 fn a_limit_is_dropped_and_deleted() {
     let bench = bench();
     let added = bench.done("limit add reflection --match udp,tcp sport:53,123,11211 --action drop");
-    assert_eq!(added.stdout, "reflection limit: drops all that it is about\n");
+    assert_eq!(
+        added.stdout,
+        "reflection limit (protocol: [udp, tcp], source_ports: [53, 123, 11211]): drops all that it is about\n"
+    );
     send(&bench, Frame::udp([10, 0, 0, 1], TO, 11_211, 9_999).payload(18), 20);
     send(&bench, Frame::udp([10, 0, 0, 1], TO, 11_212, 9_999).payload(18), 20);
     assert_eq!(counted(&bench, "reflection"), (0, 20));
@@ -166,10 +175,17 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
     bench.refused("limit set ssh --rate 0 --action off", 2, &["neither a burst", "--action off"]);
     bench.refused("limit set ssh --rate 0 --src 192.0.2.1", 2, &["zero", "limiter deny add"]);
     let outcome = bench.done("limit set ssh --rate 0");
-    assert_eq!(outcome.stdout, "ssh limit: drops all that it is about\n", "{outcome}");
-    bench.done("limit set ssh --action enforce");
+    assert_eq!(
+        outcome.stdout, "ssh limit (protocol: tcp, ports: 22): drops all that it is about\n",
+        "{outcome}"
+    );
+    let outcome = bench.done("limit set ssh --rate 5/min");
+    assert!(outcome.stdout.ends_with(", enforce\n"), "{outcome}");
     let outcome = bench.done("limit add telnet --match tcp:23 --rate 0");
-    assert_eq!(outcome.stdout, "telnet limit: drops all that it is about\n", "{outcome}");
+    assert_eq!(
+        outcome.stdout, "telnet limit (protocol: tcp, ports: 23): drops all that it is about\n",
+        "{outcome}"
+    );
     assert!(bench.done("policy show").stdout.contains("action: drop"));
     // A word that was left out does not cut the host off.
     for command in ["limit add all --action drop", "limit set source --action drop"] {

@@ -21,38 +21,41 @@ pub(in crate::bridge) fn fields() -> impl Iterator<Item = &'static str> {
 
 /// Whether a request of this source has the fields of a proxy other than the one that asks, which may tell the source itself.
 pub(super) fn is_proxied(headers: &HeaderMap, source: IpAddr) -> bool {
-    let is_other = |text: &str| host(text) != Some(source);
-    let mut forwarded =
-        headers.get_all(FORWARDED).iter().flat_map(|value| elements(value, &[',', ';']));
+    let is_other = |text: &[u8]| str::from_utf8(text).ok().and_then(host) != Some(source);
     OF_CDNS.iter().any(|name| headers.contains_key(*name))
-        || list(headers, FORWARDED_FOR).any(|text| is_other(&text))
-        || forwarded.any(|pair| matches!(node(&pair), Some(text) if is_other(text)))
+        || elements(headers, FORWARDED_FOR, b",").any(is_other)
+        || elements(headers, FORWARDED.as_str(), b",;").filter_map(node).any(is_other)
         || is_via_another(headers)
 }
 
 /// Whether `Via` names a proxy other than Caddy, which names itself when it asks. A second one is another one.
 fn is_via_another(headers: &HeaderMap) -> bool {
-    let mut all = list(headers, VIA.as_str());
-    let is_caddy = |entry: String| entry.split_ascii_whitespace().nth(1) == Some("Caddy");
+    let mut all = elements(headers, VIA.as_str(), b",");
+    let is_caddy = |entry: &[u8]| {
+        let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        words.nth(1) == Some(b"Caddy")
+    };
     all.next().is_some_and(|first| !is_caddy(first) || all.next().is_some())
 }
 
-/// The elements of a field, over all its lines.
-fn list(headers: &HeaderMap, name: &str) -> impl Iterator<Item = String> {
-    headers.get_all(name).iter().flat_map(|value| elements(value, &[',']))
-}
-
-/// The parts of a value that are not empty.
-fn elements(value: &HeaderValue, separators: &[char]) -> Vec<String> {
-    let text = String::from_utf8_lossy(value.as_bytes());
-    let parts = text.split(separators).map(str::trim).filter(|part| !part.is_empty());
-    parts.map(str::to_owned).collect()
+/// The parts of a field that are not empty, over all its lines. They are found as they are asked for: a client may send many.
+fn elements<'a>(
+    headers: &'a HeaderMap,
+    name: &str,
+    separators: &'static [u8],
+) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let parts = lines.flat_map(|line| line.split(|byte| separators.contains(byte)));
+    parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty())
 }
 
 /// The node of a pair `for=NODE` of `Forwarded`.
-fn node(pair: &str) -> Option<&str> {
-    let (name, node) = pair.split_once('=')?;
-    name.trim().eq_ignore_ascii_case("for").then(|| node.trim().trim_matches('"'))
+fn node(pair: &[u8]) -> Option<&[u8]> {
+    let at = pair.iter().position(|byte| *byte == b'=')?;
+    let (name, node) = (&pair[..at], pair[at + 1..].trim_ascii());
+    let bare = node.strip_prefix(b"\"").unwrap_or(node);
+    let bare = bare.strip_suffix(b"\"").unwrap_or(bare);
+    name.trim_ascii().eq_ignore_ascii_case(b"for").then_some(bare)
 }
 
 /// The address of a text that may have a port too. `None` for what names none, such as `unknown`.

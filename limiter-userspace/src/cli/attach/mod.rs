@@ -166,6 +166,7 @@ impl Attach {
             warn_of_unfinished(&error, output);
         }
         let (sizes, is_new) = (instance.sizes()?, instance.is_fresh());
+        let restored = instance.restored();
         exchanged = match (exchanged, changed) {
             (Some(upgraded), Some(changed)) => Some(changed.after(upgraded)),
             (upgraded, changed) => changed.or(upgraded),
@@ -180,6 +181,7 @@ impl Attach {
         let bound = bound.map(|it| it.index).collect();
         let layers = instance.maps().layers();
         let monitoring = instance.maps().monitoring();
+        let memory = instance.maps().memory();
         instance.close()?;
         if let Some(error) = unread {
             warn_of_error(
@@ -191,9 +193,19 @@ impl Attach {
         let (done, applied) = result?;
         let exchanged = exchanged.map(|carried| Table { carried, sizes, new_seed: self.new_seed });
         let attached = attached.iter().filter(|it| it.present).map(|it| it.index).collect();
-        let chosen = (is_new && self.sources.is_none()).then_some(sizes.sources);
+        let chosen = (is_new && self.sources.is_none()).then_some((sizes.sources, memory?));
         let switched = monitoring?.switch;
-        Ok(All { done, attached, bound, exchanged, applied, layers: layers?, switched, chosen })
+        Ok(All {
+            done,
+            attached,
+            bound,
+            exchanged,
+            applied,
+            layers: layers?,
+            switched,
+            chosen,
+            restored,
+        })
     }
 
     /// Attaches all interfaces that are not attached yet, or none of them. `exchanged` says that the table was exchanged before.

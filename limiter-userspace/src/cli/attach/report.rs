@@ -25,7 +25,11 @@ use crate::{
     },
     doctor::cost,
     error::{Error, Result},
-    output::{changes, exchanged, number::grouped, stream::Output},
+    output::{
+        changes, exchanged,
+        number::{grouped, memory},
+        stream::Output,
+    },
     policy::{
         Layers, List,
         document::Change,
@@ -49,8 +53,11 @@ pub(super) struct All {
     pub(super) layers: Layers,
     /// Whether nothing is dropped, by the switch.
     pub(super) switched: bool,
-    /// The number of sources that a new instance has room for, if it was chosen by the memory of the host.
-    pub(super) chosen: Option<u32>,
+    /// The number of sources that a new instance has room for, and the bytes that it takes, if they were chosen by the memory
+    /// of the host.
+    pub(super) chosen: Option<(u32, u64)>,
+    /// How many run-time entries a new instance has from the one before.
+    pub(super) restored: usize,
 }
 
 /// A table that took the place of another one.
@@ -83,8 +90,7 @@ impl All {
         asked: &Asked<'_>,
         output: &mut Output,
     ) -> Result<()> {
-        let Self { done, attached: _, bound: _, exchanged, applied, layers, switched, chosen } =
-            self;
+        let Self { done, exchanged, applied, layers, switched, chosen, restored, .. } = self;
         let Applied { changes, kept, absent, unkept } = applied;
         let policy = &layers.policy;
         if let Some(error) = unkept {
@@ -116,12 +122,23 @@ impl All {
         for (interface, done) in interfaces.iter().zip(done) {
             writeln!(output, "{}", done.text(&interface.name, !changes.is_empty()))?;
         }
-        if let Some(sources) = chosen {
-            let sources = grouped((*sources).into());
+        if let Some((sources, bytes)) = chosen {
+            let (sources, memory) = (grouped((*sources).into()), memory(*bytes));
             writeln!(
                 output,
-                "There is room for {sources} sources, by the memory of this host; `--sources N` sets another number."
+                "There is room for {sources} sources in {memory}, by the memory of this host; `--sources N` sets another number."
             )?;
+        }
+        match restored {
+            0 => {}
+            1 => writeln!(output, "One run-time entry of the lists was restored.")?,
+            more => {
+                writeln!(
+                    output,
+                    "{} run-time entries of the lists were restored.",
+                    grouped(*more as u64)
+                )?;
+            }
         }
         let new = done.iter().any(|done| matches!(done, Done::Attached(_)));
         if !new && !asked.options.set() {

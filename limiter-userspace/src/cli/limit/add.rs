@@ -3,7 +3,7 @@
 use clap::Args;
 use limiter_common::packet::protocol::TCP;
 
-use super::{Action, edit};
+use super::{Action, edit, named};
 use crate::{
     cli::keep_ssh::KeepSsh,
     datapath::bpffs::Pins,
@@ -19,12 +19,12 @@ use crate::{
 /// What `--match` takes, for the help of the command.
 pub(super) const WORDS: &str = "\
 Words of --match (a packet has to meet all of them; without any, the limit is about all packets):
-  tcp  udp  icmp  icmpv6  47      a protocol, by name or number
+  tcp  udp  icmp  gre             a protocol
   tcp:22,80  udp:53  tcp:ssh      a protocol and destination ports
   icmp:echo-request               a protocol and types of ICMP
   syn                             new TCP connections
   sport:53  source_ports:53,123   source ports
-  198.51.100.1  dst:2001:db8::/48 a destination address or prefix
+  dst:198.51.100.1                a destination address or prefix
   src:203.0.113.0/24  src:office  a source prefix, or a set of the policy
   web                             a service of the policy
   KEY:VALUE,VALUE                 any key of `match` in a policy: tcp_flags:syn, length:64-128, fragments:true,
@@ -92,10 +92,10 @@ impl Add {
         };
         edit(pins, &self.name, &self.keep, output, |policy| {
             let limit = new.read(policy)?;
-            let (said, note) = (described(&limit), note(&limit));
+            let (name, said, note) = (named(&limit), described(&limit), note(&limit));
             let is_new = policy.add_limit(limit)?;
             let already = if is_new { "" } else { "there already: " };
-            Ok(format!("{} limit: {already}{said}{note}", self.name))
+            Ok(format!("{name}: {already}{said}{note}"))
         })
     }
 }

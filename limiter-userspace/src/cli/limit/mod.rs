@@ -15,7 +15,7 @@ use crate::{
     output::{limits, monitoring, stream::Output},
     policy::{
         Bucket, Builtin, Policy, PolicyError,
-        document::could_be_name,
+        document::{could_be_name, match_name},
         model::{Limit, Mode},
         units::parse_prefix,
     },
@@ -145,18 +145,21 @@ impl Set {
                     return Err(PolicyError::NothingBesideZero { limit: self.name.clone() }.into());
                 }
                 policy.set_mode(&self.name, Mode::Drop)?;
-                return Ok(format!("{} limit: drops all that it is about", self.name));
+                return Ok(format!("{}: drops all that it is about", named(&limit)));
             }
             if rate.is_some() || burst.is_some() {
                 let bucket = policy.set_bucket(&self.name, src, rate, burst)?;
                 said.push(describe(&limit, &bucket));
             }
-            if let Some(mode) = self.action.map(Mode::from) {
+            // Who gives a rate means it to hold.
+            let enforced = limit.mode == Mode::Drop && src.is_none() && rate.is_some();
+            let mode = self.action.map(Mode::from).or(enforced.then_some(Mode::Enforce));
+            if let Some(mode) = mode {
                 policy.set_mode(&self.name, mode)?;
                 said.push(mode.name().to_owned());
             }
             let whose = src.map_or_else(String::new, |src| format!(" for {src}"));
-            Ok(format!("{} limit{whose}: {}", self.name, said.join(", ")))
+            Ok(format!("{}{whose}: {}", named(&limit), said.join(", ")))
         })
     }
 }
@@ -255,6 +258,14 @@ fn edit(
 /// Whether a rate is zero, and so drops all that the limit is about.
 fn is_zero(limit: &Limit, rate: &str) -> bool {
     limit.count.parse_rate(rate).is_err_and(|error| error.is_zero_rate())
+}
+
+/// The name of a limit in a message, with what it is about.
+fn named(limit: &Limit) -> String {
+    match match_name(&limit.matching).as_str() {
+        "" => format!("{} limit", limit.name),
+        matching => format!("{} limit ({matching})", limit.name),
+    }
 }
 
 fn describe(limit: &Limit, bucket: &Bucket) -> String {

@@ -17,6 +17,7 @@ use crate::{
         end_of,
         keep_ssh::KeepSsh,
         progress::Progress,
+        stderr::warn,
         unix, unix_time,
     },
     datapath::{bpffs::Pins, host},
@@ -190,6 +191,13 @@ impl Asked {
         ));
         let (changed, said) = self.put(pins)?;
         drop(progress);
+        for all in
+            self.prefixes.iter().filter(|it| self.list != List::Allow && it.prefix_len() == 0)
+        {
+            let of = if all.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+            let left = "`allow` and `limiter monitor on` let some or all of it pass";
+            warn(&format!("{all} is all of {of}: nothing of it passes now; {left}"), output);
+        }
         if output.is_json() {
             output.shape(SCHEMA, &self.told(&changed.said, unix_time()))?;
         } else {

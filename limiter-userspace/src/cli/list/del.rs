@@ -167,19 +167,32 @@ fn listed(layers: &Layers, (list, set): (List, Option<&str>), given: &[IpNet]) -
     }
 }
 
+/// What the other list that drops says of a prefix: who ends a ban wants to know of that.
+fn also(list: List, prefix: IpNet, layered: Layered<'_>, now: u64) -> String {
+    let other = match list {
+        List::Allow => return String::new(),
+        List::Deny => List::Penalty,
+        List::Penalty => List::Deny,
+    };
+    let name = other.name();
+    layered
+        .covering(other, prefix, now)
+        .map_or_else(String::new, |by| format!("; `limiter {name} list` still has {by}"))
+}
+
 /// The message on prefixes that were taken off a list.
 pub(super) fn said(list: List, taken_off: &[TakenOff], layered: Layered<'_>, now: u64) -> String {
     let name = list.name();
     if let [TakenOff { prefix, removed }] = taken_off {
         let still = layered.covering(list, *prefix, now);
+        let other = also(list, *prefix, layered, now);
         return match (removed, still) {
-            (None, None) => format!("{name}: {prefix} is not on the list"),
+            (None, None) => format!("{name}: {prefix} is not on the list{other}"),
             (None, Some(by)) => {
                 format!("{name}: {prefix} has no entry of its own; {by} still includes it")
             }
             (Some(removed), still) => {
-                let still =
-                    still.map_or_else(String::new, |by| format!("; {by} still includes it"));
+                let still = still.map_or(other, |by| format!("; {by} still includes it"));
                 match removed {
                     Removed::Entry => format!("{name}: deleted {prefix}{still}"),
                     Removed::Excepted => format!(

@@ -49,6 +49,10 @@ const fn answer(commands: &'static str, words: &'static str, hint: &'static str)
     Answer { commands, words, hint }
 }
 
+/// The answer to who wants a change back.
+const UNDO: &str = "`limiter policy revert` takes back a policy that waits to be confirmed; for any other change, keep a copy \
+                    before it, `limiter policy show > {file}`, and apply that";
+
 /// The answers. The first that fits is given; one for `*` only if no command is named almost so.
 pub(super) const ANSWERS: &[Answer] = &[
     // Words after `limiter`.
@@ -167,11 +171,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "apply check diff explain confirm revert save schema validate",
         "the command is `limiter policy {word}{rest}`",
     ),
-    answer(
-        "",
-        "rollback undo",
-        "`limiter policy revert` takes back a policy that waits to be confirmed",
-    ),
+    answer("", "rollback undo", UNDO),
     answer(
         "",
         "pause resume",
@@ -251,6 +251,12 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "limit",
+        "change edit modify update",
+        "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
+    ),
+    answer("limit", "get info", "`limiter limit show {name}` shows the limit"),
+    answer(
+        "limit",
         "*",
         "`limiter limit set {word} --rate {rate}` sets the limit {word}; `limiter limit list` lists the limits",
     ),
@@ -266,11 +272,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`echo 'version: 1' | limiter policy apply -` puts an empty policy in force; `limiter limit del {name}` \
          switches one limit off",
     ),
-    answer(
-        "policy",
-        "rollback undo restore back",
-        "`limiter policy revert` takes back a policy that waits to be confirmed",
-    ),
+    answer("policy", "rollback undo restore back", UNDO),
     answer(
         "policy",
         "FILE",
@@ -332,19 +334,25 @@ pub(super) const ANSWERS: &[Answer] = &[
          limit is about",
     ),
     answer(
-        "limit set|limit add",
+        "limit|limit set|limit add",
         "ssh http https smtp",
-        "`limiter limit add {word} --match tcp:{word} --count connections --rate {rate}` makes a limit of that name",
+        "`limiter limit add {word} --match tcp:{word} --count connections --rate {rate} --burst 5` makes a limit of that \
+         name",
     ),
     answer(
-        "limit set|limit add",
+        "limit|limit set|limit add",
         "ntp dns",
         "`limiter limit add {word} --match udp:{word} --rate {rate}` makes a limit of that name",
     ),
     answer(
-        "limit set|limit add",
+        "limit|limit set|limit add",
         "udp tcp icmp",
         "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
+    ),
+    answer(
+        "limit set",
+        "--open",
+        "`limiter limit add {name}-open --match tcp:PORT --open {number}` makes a limit of open connections",
     ),
     answer("limit set", "none nothing", "`--action off` neither drops nor counts"),
     answer(
@@ -429,6 +437,14 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter limit show {word}` shows the limit; `limiter get ADDRESS` asks about a source",
     ),
     answer("drops", "-n --number", "`limiter drops --count 20` ends after so many"),
+    answer("drops", "-w --write -o --output FILE", "`limiter drops --pcap {file}` writes them"),
+    answer("drops", "IFACE", "`limiter drops -i {word}` shows those that come in there"),
+    answer("drops", "ADDRESS", "`limiter drops --source {word}` shows those of that source"),
+    answer(
+        "drops",
+        "--port --dport --proto --protocol",
+        "`limiter drops --pcap - | tcpdump -nr - port 53` has tcpdump choose among them",
+    ),
     answer("top", "0", "the least number is 1"),
     answer("top", "NUMBER", "`limiter top -n {word}` lists so many"),
     answer(

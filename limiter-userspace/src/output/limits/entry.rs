@@ -13,6 +13,7 @@ use crate::{
         tone::Tone,
     },
     policy::{
+        document::match_name,
         model::{Allowance, Count, Limit, Mode, name_of_layer},
         units::rate_per_second,
     },
@@ -29,6 +30,9 @@ pub const OF_ONE: &str = "limiter.limit/1";
 pub struct LimitEntry {
     /// Its name.
     pub name: String,
+    /// What it is about, as a policy writes it without braces; empty for all packets.
+    #[serde(rename = "match")]
+    pub matching: String,
     /// The key of its state, as a policy writes it.
     pub key: String,
     /// The rate of its first layer, in units per second; `None` without a layer or a rate.
@@ -90,6 +94,7 @@ impl LimitEntry {
         let first = layers.first();
         Self {
             name: limit.name.clone(),
+            matching: match_name(&limit.matching),
             key,
             rate_per_second: first.and_then(|first| first.rate_per_second.clone()),
             burst: first.map(|first| first.burst),
@@ -143,14 +148,17 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
         return output.entries(SCHEMA, "limits", limits);
     }
     let modes = limits.iter().any(|limit| limit.mode != Mode::Enforce);
+    let matches = limits.iter().any(|limit| !limit.matching.is_empty());
     let mut columns = vec![
         Column::left("LIMIT"),
         Column::left("PER"),
+        Column::left("COUNTS"),
         Column::right("RATE"),
         Column::right("BURST"),
         Column::right("OVERRIDES"),
     ];
     columns.extend(modes.then(|| Column::left("MODE")));
+    columns.extend(matches.then(|| Column::left("MATCH")));
     let mut table = Table::new(columns);
     for limit in limits {
         let mode = || shown_mode(limit.mode, limit.is_off());
@@ -161,21 +169,27 @@ pub fn print<W: Write>(output: &mut Output<W>, limits: &[LimitEntry]) -> Result<
                 _ => written_cells(layer.map(|layer| layer.written.clone())),
             };
             let key = layer.map_or(&limit.key, |layer| &layer.key);
-            let overrides = if place == 0 { limit.overrides.len() } else { 0 };
-            table.row([
+            let is_first = place == 0;
+            let overrides = if is_first { limit.overrides.len() } else { 0 };
+            let [count, matching] =
+                [limit.count, &limit.matching].map(|text| if is_first { text } else { "" });
+            let mut cells = vec![
                 Cell::new(name, Tone::Strong),
                 key.as_str().into(),
+                count.into(),
                 rate,
                 burst,
                 overrides_cell(overrides),
-                mode(),
-            ]);
+            ];
+            cells.extend(modes.then(mode));
+            cells.extend(matches.then(|| matching.into()));
+            table.row(cells);
         }
         for entry in &limit.overrides {
             for (place, name) in rows(&entry.src, &entry.layers) {
                 let layer = entry.layers.get(place);
                 let [rate, burst] = written_cells(layer.map(|layer| layer.written.clone()));
-                table.row([format!("  {name}").into(), "".into(), rate, burst]);
+                table.row([format!("  {name}").into(), "".into(), "".into(), rate, burst]);
             }
         }
     }
@@ -223,9 +237,9 @@ mod tests {
         assert_eq!(
             text(true),
             concat!(
-                r#"{"schema":"limiter.limits/1","limits":[{"name":"syn","key":"source","rate_per_second":null,"burst":null,"#,
+                r#"{"schema":"limiter.limits/1","limits":[{"name":"syn","match":"","key":"source","rate_per_second":null,"burst":null,"#,
                 r#""count":"syns","algorithm":null,"mode":"enforce","layers":[],"overrides":[]},"#,
-                r#"{"name":"source","key":"source","rate_per_second":1000,"burst":2000,"#,
+                r#"{"name":"source","match":"","key":"source","rate_per_second":1000,"burst":2000,"#,
                 r#""count":"packets","algorithm":"token_bucket","mode":"enforce","layers":"#,
                 r#"[{"key":"source","algorithm":"token_bucket","rate_per_second":1000,"burst":2000}],"#,
                 r#""overrides":[{"src":"203.0.113.0/24","rate_per_second":0.5,"burst":5,"layers":"#,
@@ -240,10 +254,10 @@ mod tests {
         assert_eq!(
             text(false),
             "\
-LIMIT             PER       RATE  BURST  OVERRIDES
-syn               source     off
-source            source  1 kpps  2,000          1
-  203.0.113.0/24          30/min      5
+LIMIT             PER     COUNTS     RATE  BURST  OVERRIDES
+syn               source  syns        off
+source            source  packets  1 kpps  2,000          1
+  203.0.113.0/24                   30/min      5
 "
         );
     }
@@ -256,11 +270,11 @@ source            source  1 kpps  2,000          1
         assert_eq!(
             text_of(false, &[limit]),
             "\
-LIMIT                       PER                           RATE  BURST  OVERRIDES
-source                      source                      1 kpps  2,000          1
-source (layer 2)            [source, destination_port]   100/h     20
-  203.0.113.0/24                                        30/min      5
-  203.0.113.0/24 (layer 2)                                 5/h      3
+LIMIT                       PER                         COUNTS     RATE  BURST  OVERRIDES
+source                      source                      packets  1 kpps  2,000          1
+source (layer 2)            [source, destination_port]            100/h     20
+  203.0.113.0/24                                                 30/min      5
+  203.0.113.0/24 (layer 2)                                          5/h      3
 "
         );
     }
@@ -273,12 +287,27 @@ source (layer 2)            [source, destination_port]   100/h     20
         assert_eq!(
             text_of(false, &limits),
             "\
-LIMIT   PER       RATE  BURST  OVERRIDES  MODE
-syn     source     off                    off
-source  source  1 kpps  2,000             monitor
+LIMIT   PER     COUNTS     RATE  BURST  OVERRIDES  MODE
+syn     source  syns        off                    off
+source  source  packets  1 kpps  2,000             monitor
 "
         );
         assert!(text_of(true, &limits).contains(r#""mode":"monitor""#));
+    }
+
+    #[test]
+    fn what_limits_are_about_is_shown_when_it_is_not_all_packets() {
+        let mut limits = limits();
+        limits[1].overrides.clear();
+        limits[1].matching = "protocol: tcp, ports: 22".to_owned();
+        assert_eq!(
+            text_of(false, &limits),
+            "\
+LIMIT   PER     COUNTS     RATE  BURST  OVERRIDES  MATCH
+syn     source  syns        off
+source  source  packets  1 kpps  2,000             protocol: tcp, ports: 22
+"
+        );
     }
 
     #[test]

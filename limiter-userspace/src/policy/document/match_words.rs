@@ -5,8 +5,7 @@
 //! - a key of `match` with its values: `ports:22,80`, `source_ports:53`, `source:office`, `length:64-128`;
 //! - protocols, with destination ports or types of ICMP: `tcp`, `tcp:22,80`, `tcp,udp:53`, `icmp:echo-request`;
 //! - `syn`: new TCP connections; `fragments`: fragments;
-//! - the name of a service of the policy;
-//! - an address or a prefix: the destination.
+//! - the name of a service of the policy.
 //!
 //! A packet has to meet all of them.
 
@@ -83,7 +82,8 @@ fn pairs_of(word: &str, policy: &Policy) -> Result<Pairs, Refused> {
     let one = |key, value: &str| vec![(key, vec![value.to_owned()])];
     // First, as those of IPv6 have colons.
     if word.parse::<IpAddr>().is_ok() || word.parse::<IpNet>().is_ok() {
-        return Ok(one("destination", word));
+        let message = format!("{} may be where packets come from or go to", quoted(word));
+        return Err((message, format!("write src:{word} or dst:{word}")));
     }
     if word == "syn" {
         return Ok([one("protocol", "tcp"), one("tcp_flags", "syn")].concat());
@@ -107,8 +107,19 @@ fn bare(word: &str, policy: &Policy) -> Result<Pairs, Refused> {
     if policy.services.contains_key(word) {
         return Ok(vec![("service", vec![word.to_owned()])]);
     }
+    if word.split(',').any(|one| number(one).is_some()) {
+        let message = format!("{} may be ports or protocols", quoted(word));
+        return Err((
+            message,
+            format!("write tcp:{word} or udp:{word}; protocol:{word} is about IP protocols"),
+        ));
+    }
     if let Some(protocols) = protocols(word) {
         return Ok(vec![("protocol", protocols)]);
+    }
+    if key_named(word).is_some() {
+        let message = format!("{} lacks its value", quoted(word));
+        return Err((message, format!("join them by a colon, as {word}:22; {EXAMPLES}")));
     }
     if meaning(word, &PORTS).is_some() {
         let message = format!("{} is a port, and `--match` needs its protocol", quoted(word));

@@ -77,6 +77,7 @@ pub use self::{
     schema::schema,
     shape::{LIMITS, VERSION},
     write::{check_length, to_yaml, to_yaml_with_files},
+    write_limit::match_name,
 };
 use super::{
     List,

@@ -177,6 +177,12 @@ pub(super) fn override_text(
     mapping(pairs)
 }
 
+/// What a limit is about, as it is written without the braces; empty for all packets.
+pub fn match_name(matching: &Match) -> String {
+    let text = match_text(matching);
+    text.trim_matches(['{', '}', ' ']).to_owned()
+}
+
 fn match_text(matching: &Match) -> String {
     let mut pairs: Vec<(&'static str, String)> = Vec::new();
     let mut push = |key, values: Vec<String>| {

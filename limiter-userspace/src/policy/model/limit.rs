@@ -303,10 +303,20 @@ impl Limit {
     }
 
     /// Whether the other limit has the same match, key and count, in whatever order these are written.
-    pub(in crate::policy) fn does_the_same_as(&self, other: &Self) -> bool {
+    pub(in crate::policy) fn is_about_the_same_as(&self, other: &Self) -> bool {
         self.key == other.key
             && self.count == other.count
             && self.matching.plain() == other.matching.plain()
+    }
+
+    /// Whether the two could be layers of one limit: the same, and both go by what is open, or neither does.
+    pub(in crate::policy) fn does_the_same_as(&self, other: &Self) -> bool {
+        self.is_about_the_same_as(other) && self.counts_open() == other.counts_open()
+    }
+
+    /// Whether it limits what is open at once.
+    fn counts_open(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.allowance, Allowance::Concurrent { .. }))
     }
 
     /// The number of conditions on a packet, with that of [`Limit::count`].

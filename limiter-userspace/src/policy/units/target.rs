@@ -19,8 +19,11 @@ pub fn path_of(target: &str) -> Option<String> {
         // Such as the `*` of OPTIONS.
         return Some(decoded);
     }
-    let segments = decoded.split('/').filter(|segment| !segment.is_empty());
-    let mut path = segments.map(|segment| format!("/{segment}")).collect::<String>();
+    let mut path = String::with_capacity(decoded.len());
+    for segment in decoded.split('/').filter(|segment| !segment.is_empty()) {
+        path.push('/');
+        path.push_str(segment);
+    }
     if path.is_empty() || decoded.ends_with('/') {
         path.push('/');
     }

@@ -10,7 +10,7 @@ use crate::{
     policy::{
         List,
         model::Mode,
-        units::{parse_duration, parse_prefix},
+        units::{parse_prefix, parse_time},
     },
     watch::action::Action,
 };
@@ -82,7 +82,7 @@ impl Controls {
                     KeyCode::Esc => Asking::Nothing,
                     KeyCode::Enter => {
                         let text = if line.text().is_empty() { DEFAULT_TIME } else { line.text() };
-                        match parse_duration(text) {
+                        match parse_time(text) {
                             Ok(time) => {
                                 let action = Action::Put { list, source, time };
                                 Asking::Confirm { action, since: now, is_shown: false }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    sync::Mutex,
 };
 
 use limiter_common::packet::reason::Reason;
@@ -85,7 +86,11 @@ fn the_page_has_every_metric_of_a_bridge() {
 /// Asserts that the table below a heading is what a scrape makes of it; with `LIMITER_BLESS` set, writes it.
 #[track_caller]
 fn compare(scrape: &str, heading: &str) {
+    // The tests of the two tables run beside each other.
+    static PAGE: Mutex<()> = Mutex::new(());
+    let _page = PAGE.lock();
     let (generated, shown) = (table(scrape), rows(heading));
+    assert!(!shown.is_empty(), "docs/metrics.md has no table below {heading}");
     if std::env::var_os("LIMITER_BLESS").is_some() {
         let text = page("docs/metrics.md").replace(&shown.join("\n"), &generated.join("\n"));
         return fs::write(root().join("docs/metrics.md"), text).unwrap();
