@@ -55,12 +55,15 @@ pub struct StoredPolicy {
 pub struct Origin(u64);
 
 impl Origin {
-    /// That of a document with this policy.
+    /// That of a document with this policy, wherever its files are.
     ///
     /// # Errors
     /// None that a policy which was read leads to.
     pub fn of(policy: &Policy) -> Result<Self> {
-        let bytes = serde_json::to_vec(policy).map_err(|error| unreadable(&error))?;
+        let mut policy = policy.clone();
+        policy.set_files.clear();
+        policy.tenant_files.clear();
+        let bytes = serde_json::to_vec(&policy).map_err(|error| unreadable(&error))?;
         let words = bytes.chunks(8).map(|part| {
             let mut word = [0; 8];
             word[..part.len()].copy_from_slice(part);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::{
     Bucket, Builtin, Context, KeyPrefix, List, PolicyErrorKind, compile,
-    model::{Listed, Whom},
+    model::{Listed, PrefixFile, Whom},
     run_time::Entry,
     tables::tests::policy,
     units::parse_rate,
@@ -242,4 +242,18 @@ fn lists_that_do_not_fit_are_told_with_their_size() {
         "the policy and its 1,700,000 run-time entries take 33 MiB, and an instance has room for 32 MiB"
     );
     assert!(error.remedy().is_some());
+}
+
+/// A document that was moved, or was read by a version that did not store where its files are, is no other one: an agent would
+/// put it in force again, and undo what commands changed since.
+#[test]
+fn an_origin_is_what_the_document_says_and_not_where_its_files_are() {
+    let StoredPolicy { mut policy, .. } = example();
+    let before = Origin::of(&policy).unwrap();
+    let file = PrefixFile { path: "/etc/limiter/bad.txt".into(), cidrs: Vec::new() };
+    policy.set_files.insert("bad".into(), file.clone());
+    policy.tenant_files.insert("acme".into(), file);
+    assert_eq!(Origin::of(&policy).unwrap(), before);
+    policy.sets.insert("bad".into(), vec!["192.0.2.0/24".parse().unwrap()]);
+    assert_ne!(Origin::of(&policy).unwrap(), before);
 }
