@@ -393,12 +393,12 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "allow add|deny add|allow del|deny del|penalty del",
-        "-f --file --from-file -i --input",
+        "-f --file --from-file --input",
         "a list comes by the standard input: `limiter {command} - < {list}`",
     ),
     answer(
         "penalty add",
-        "-f --file --from-file -i --input",
+        "-f --file --from-file --input",
         "a list comes by the standard input: `limiter penalty add - --for {time} < {list}`",
     ),
     answer(
