@@ -1,5 +1,6 @@
 //! What the bridge answers about a request, and about a source.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::lease::Leases;
@@ -92,7 +93,8 @@ impl Standing {
 }
 
 /// What a limit on requests, which counts by the source alone, has left for a source.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct RequestFill {
     /// The display name of the limit or layer.
     pub name: String,
@@ -106,7 +108,7 @@ pub struct RequestFill {
     pub window: f64,
     /// Requests that pass now.
     pub left: u64,
-    /// Seconds until a request passes; `None` if none ever does.
+    /// Seconds until a request passes; `null` if none ever does.
     pub wait: Option<f64>,
     /// Seconds until nothing is charged any more.
     pub refills: f64,

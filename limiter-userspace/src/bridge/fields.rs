@@ -7,7 +7,10 @@
 //! | `Retry-After` | seconds from now on | RFC 9110, section 10.2.3 |
 //! | body | `application/problem+json` | RFC 9457; the type is that of the draft |
 
-use serde_json::{Value, json};
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::answer::{Answer, Standing, Verdict};
 use crate::policy::{
@@ -78,8 +81,41 @@ pub fn degraded(policy: &Policy, answer: &Answer) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
+/// What is wrong with a request, or why it is refused (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
+pub struct Problem {
+    /// The type of the problem, an URI.
+    pub r#type: &'static str,
+    /// The problem in a few words.
+    pub title: &'static str,
+    /// The status of the answer, or of that which a client is to get.
+    pub status: u16,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The names of the limits that refuse the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violated_policies: Option<Vec<String>>,
+}
+
+impl Problem {
+    /// One that its status says enough of.
+    pub const fn of_status(title: &'static str, status: u16, detail: Option<String>) -> Self {
+        Self { r#type: "about:blank", title, status, detail, violated_policies: None }
+    }
+}
+
+impl fmt::Display for Problem {
+    /// Writes it as JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
 /// The body of a refusal; `None` for a request that passes.
-pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
+pub fn problem(policy: &Policy, answer: &Answer) -> Option<Problem> {
     let named = |it: &Standing| {
         policy.on_requests.get(it.limit).map(|limit| name_of_layer(&limit.name, it.layer))
     };
@@ -88,24 +124,21 @@ pub fn problem(policy: &Policy, answer: &Answer) -> Option<Value> {
         Verdict::Limited => {
             let over = answer.standings.iter().filter(|it| it.wait > 0);
             let over: Vec<String> = over.take(MOST).filter_map(named).collect();
-            Some(exceeded(&over))
+            Some(exceeded(over))
         }
-        Verdict::Denied => Some(json!({
-            "type": "about:blank",
-            "title": "Forbidden",
-            "status": 403,
-        })),
+        Verdict::Denied => Some(Problem::of_status("Forbidden", 403, None)),
     }
 }
 
 /// The body of a refusal by limits of these names.
-pub(super) fn exceeded(limits: &[String]) -> Value {
-    json!({
-        "type": QUOTA_EXCEEDED,
-        "title": "Too many requests",
-        "status": 429,
-        "violated-policies": limits,
-    })
+pub(super) const fn exceeded(limits: Vec<String>) -> Problem {
+    Problem {
+        r#type: QUOTA_EXCEEDED,
+        title: "Too many requests",
+        status: 429,
+        detail: None,
+        violated_policies: Some(limits),
+    }
 }
 
 /// Seconds until a request that is refused passes all its limits, lengthened by 0 to 10 %; `None` if it never does.

@@ -1,24 +1,73 @@
-//! The description of what the bridge answers, in OpenAPI 3.1.
+//! The endpoints of the bridge, and their description in OpenAPI 3.1.
 //!
-//! A request whose path and method are not among the `ROUTES` is answered 404 or 405, so none is left out here but `/v1/ext_authz`:
-//! Envoy asks there with the method and the path of its client, which can be any. What bodies have is compared with real ones by
-//! tests.
+//! A request is answered by the endpoint of its route. So no endpoint is left out here but `/v1/ext_authz`: Envoy asks there with the
+//! method and the path of its client, which can be any. Schemas of bodies are those of the types that are read and written.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
+
+use super::{
+    fields::Problem,
+    http::{
+        body::{Budget, Settled, Source},
+        parameters::MOST_COST,
+    },
+};
+use crate::agent::control::request::{Body as Penalties, address_schema};
 
 /// What there is at a path.
 pub(super) struct Route {
-    /// The path.
+    /// What answers.
+    pub(super) endpoint: Endpoint,
+    /// The path. Of one that ends with a parameter in braces, any text may be there.
     pub(super) path: &'static str,
     /// The methods, in upper case.
     pub(super) methods: &'static [&'static str],
     about: &'static str,
     parameters: fn() -> Value,
     /// The schema of the body of a request by POST, if it has one.
-    body: Option<&'static str>,
-    /// The statuses, each with what it means and the schema of its body.
+    body: Option<SchemaOf>,
+    /// The statuses, each with what it means and the body.
     answers: &'static [(u16, &'static str, Body)],
 }
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    Auth,
+    Budget,
+    Charge,
+    Refund,
+    Release,
+    Source,
+    Penalties,
+    Openapi,
+    Healthz,
+    Readyz,
+    Metrics,
+}
+
+impl Endpoint {
+    /// Its name in metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Budget => "budget",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
+            Self::Release => "release",
+            Self::Source => "source",
+            Self::Penalties => "penalties",
+            Self::Openapi => "openapi",
+            Self::Healthz => "healthz",
+            Self::Readyz => "readyz",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// What adds the schema of a type to those of a document, and returns a reference to it.
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// The body of an answer.
 #[derive(Clone, Copy)]
@@ -27,14 +76,14 @@ enum Body {
     None,
     /// Text without a form.
     Text,
-    /// Any JSON object.
-    Object,
-    /// Any JSON.
-    Any,
-    /// What limits have left.
-    Budget,
-    /// A problem (RFC 9457).
+    /// JSON of a type.
+    Json(SchemaOf),
+    /// A problem.
     Problem,
+}
+
+const fn schema<T: JsonSchema>() -> SchemaOf {
+    SchemaGenerator::subschema_for::<T>
 }
 
 /// Any method, as a proxy may keep that of its client; these can be described.
@@ -45,7 +94,7 @@ const POST: &[&str] = &["POST"];
 const WRONG: (u16, &str, Body) = (400, "The request to the bridge is wrong.", Body::Problem);
 const UNTRUSTED: (u16, &str, Body) = (403, "The user may not ask.", Body::Problem);
 const SETTLED: &[(u16, &str, Body)] = &[
-    (200, "What the limit has left then.", Body::Budget),
+    (200, "What the limit has left then.", Body::Json(schema::<Budget>())),
     WRONG,
     UNTRUSTED,
     (408, "The body did not come in time.", Body::Problem),
@@ -54,10 +103,10 @@ const SETTLED: &[(u16, &str, Body)] = &[
 ];
 
 const AGENT: &[(u16, &str, Body)] = &[
-    (200, "What the agent answers.", Body::Any),
+    (200, "What the agent answers.", Body::Json(schema::<Value>())),
     WRONG,
     UNTRUSTED,
-    (404, "There is no such block.", Body::Any),
+    (404, "There is no such block.", Body::Json(schema::<Value>())),
     (408, "The body did not come in time.", Body::Problem),
     (413, "The body is longer than 512 KiB.", Body::Problem),
     (503, "The agent is away.", Body::Problem),
@@ -66,6 +115,7 @@ const AGENT: &[(u16, &str, Body)] = &[
 /// All of them.
 pub(super) const ROUTES: [Route; 12] = [
     Route {
+        endpoint: Endpoint::Auth,
         path: "/v1/auth",
         methods: ANY,
         about: "Decides about a request of a client, which headers tell of, and charges it.",
@@ -79,30 +129,38 @@ pub(super) const ROUTES: [Route; 12] = [
         ],
     },
     Route {
+        endpoint: Endpoint::Budget,
         path: "/v1/budget",
         methods: READ,
         about: "Tells what limits have left, and charges nothing.",
         parameters: of_budget,
         body: None,
-        answers: &[(200, "What limits have left.", Body::Budget), WRONG, UNTRUSTED],
+        answers: &[
+            (200, "What limits have left.", Body::Json(schema::<Budget>())),
+            WRONG,
+            UNTRUSTED,
+        ],
     },
     Route {
+        endpoint: Endpoint::Charge,
         path: "/v1/charge",
         methods: POST,
         about: "Charges a limit after the fact, whatever it has left.",
         parameters: none,
-        body: Some("Settlement"),
+        body: Some(schema::<Settled>()),
         answers: SETTLED,
     },
     Route {
+        endpoint: Endpoint::Refund,
         path: "/v1/refund",
         methods: POST,
         about: "Gives back what a limit was charged.",
         parameters: none,
-        body: Some("Settlement"),
+        body: Some(schema::<Settled>()),
         answers: SETTLED,
     },
     Route {
+        endpoint: Endpoint::Release,
         path: "/v1/release",
         methods: POST,
         about: "Gives back the places of a request that ended, of limits that count how many are open.",
@@ -115,22 +173,25 @@ pub(super) const ROUTES: [Route; 12] = [
         ],
     },
     Route {
+        endpoint: Endpoint::Source,
         path: "/v1/source/{address}",
         methods: READ,
         about: "Tells what limits on requests and on packets have left for a source.",
         parameters: of_address,
         body: None,
-        answers: &[(200, "What both have left.", Body::Object), WRONG, UNTRUSTED],
+        answers: &[(200, "What both have left.", Body::Json(schema::<Source>())), WRONG, UNTRUSTED],
     },
     Route {
+        endpoint: Endpoint::Penalties,
         path: "/v1/penalties",
         methods: &["GET", "POST"],
         about: "Has the agent block sources, or tell whom it blocks. On Unix sockets only.",
         parameters: none,
-        body: Some("Penalties"),
+        body: Some(schema::<Penalties>()),
         answers: AGENT,
     },
     Route {
+        endpoint: Endpoint::Penalties,
         path: "/v1/penalties/{address}",
         methods: &["DELETE"],
         about: "Has the agent end the block of a source. On Unix sockets only.",
@@ -139,14 +200,16 @@ pub(super) const ROUTES: [Route; 12] = [
         answers: AGENT,
     },
     Route {
+        endpoint: Endpoint::Openapi,
         path: "/v1/openapi.json",
         methods: READ,
         about: "This description.",
         parameters: none,
         body: None,
-        answers: &[(200, "The description.", Body::Object)],
+        answers: &[(200, "The description.", Body::Json(schema::<Map<String, Value>>()))],
     },
     Route {
+        endpoint: Endpoint::Healthz,
         path: "/healthz",
         methods: READ,
         about: "Whether the bridge runs.",
@@ -155,6 +218,7 @@ pub(super) const ROUTES: [Route; 12] = [
         answers: &[(200, "It does.", Body::Text)],
     },
     Route {
+        endpoint: Endpoint::Readyz,
         path: "/readyz",
         methods: READ,
         about: "Whether a policy is in force.",
@@ -163,6 +227,7 @@ pub(super) const ROUTES: [Route; 12] = [
         answers: &[(200, "One is.", Body::Text)],
     },
     Route {
+        endpoint: Endpoint::Metrics,
         path: "/metrics",
         methods: READ,
         about: "Metrics in the text format of Prometheus.",
@@ -172,23 +237,25 @@ pub(super) const ROUTES: [Route; 12] = [
     },
 ];
 
-/// The route of a path. One whose last part is a parameter takes any text there.
-pub(super) fn route(path: &str) -> Option<&'static Route> {
+/// The route of a path, and the text of its parameter.
+pub(super) fn route(path: &str) -> Option<(&'static Route, &str)> {
     static ALL: [Route; ROUTES.len()] = ROUTES;
-    let is_of = |route: &&Route| match route.path.strip_suffix("{address}") {
-        Some(before) => path.strip_prefix(before).is_some_and(|it| !it.is_empty()),
-        None => route.path == path,
-    };
-    ALL.iter().find(is_of)
+    ALL.iter().find_map(|route| match route.path.split_once('{') {
+        Some((before, _)) => {
+            path.strip_prefix(before).filter(|it| !it.is_empty()).map(|it| (route, it))
+        }
+        None => (route.path == path).then_some((route, "")),
+    })
 }
 
 /// The description.
 pub fn document() -> Value {
+    let mut schemas = Schemas::new();
     let mut paths = Map::new();
     for route in &ROUTES {
         let operations = route.methods.iter().map(|method| {
             let method = method.to_ascii_lowercase();
-            let operation = route.operation(&method);
+            let operation = route.operation(&method, &mut schemas);
             (method, operation)
         });
         paths.insert(route.path.to_owned(), operations.collect::<Map<_, _>>().into());
@@ -202,8 +269,31 @@ pub fn document() -> Value {
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "paths": paths,
-        "components": { "schemas": schemas() },
+        "components": { "schemas": schemas.all() },
     })
+}
+
+/// The schemas of a document: a field that may be left out of what is read is there in what is written, unless that leaves it out.
+struct Schemas {
+    read: SchemaGenerator,
+    written: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Self {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        Self {
+            read: settings.clone().into_generator(),
+            written: settings.for_serialize().into_generator(),
+        }
+    }
+
+    fn all(mut self) -> Map<String, Value> {
+        let mut all = self.read.take_definitions(true);
+        all.extend(self.written.take_definitions(true));
+        all
+    }
 }
 
 impl Route {
@@ -212,13 +302,10 @@ impl Route {
         self.methods == ANY || self.methods.contains(&method)
     }
 
-    fn operation(&self, method: &str) -> Value {
+    fn operation(&self, method: &str, schemas: &mut Schemas) -> Value {
         let answers = self.answers.iter().map(|(status, about, body)| {
-            let content = match method {
-                "head" => None,
-                _ => body.content(),
-            };
             let mut answer = json!({ "description": about });
+            let content = body.content(&mut schemas.written).filter(|_| method != "head");
             if let (Some(content), Some(answer)) = (content, answer.as_object_mut()) {
                 answer.insert("content".to_owned(), content);
             }
@@ -230,8 +317,8 @@ impl Route {
             "responses": answers.collect::<Map<_, _>>(),
         });
         let body = self.body.filter(|_| method == "post");
-        if let (Some(body), Some(operation)) = (body, operation.as_object_mut()) {
-            let schema = json!({ "schema": reference(body) });
+        if let (Some(schema), Some(operation)) = (body, operation.as_object_mut()) {
+            let schema = json!({ "schema": schema(&mut schemas.read) });
             let body = json!({ "required": true, "content": { "application/json": schema } });
             operation.insert("requestBody".to_owned(), body);
         }
@@ -240,22 +327,15 @@ impl Route {
 }
 
 impl Body {
-    fn content(self) -> Option<Value> {
-        match self {
-            Self::None => None,
-            Self::Text => Some(json!({ "text/plain": { "schema": { "type": "string" } } })),
-            Self::Object => Some(json!({ "application/json": { "schema": { "type": "object" } } })),
-            Self::Any => Some(json!({ "application/json": {} })),
-            Self::Budget => Some(json!({ "application/json": { "schema": reference("Budget") } })),
-            Self::Problem => {
-                Some(json!({ "application/problem+json": { "schema": reference("Problem") } }))
-            }
-        }
+    fn content(self, schemas: &mut SchemaGenerator) -> Option<Value> {
+        let (kind, schema) = match self {
+            Self::None => return None,
+            Self::Text => ("text/plain", schemas.subschema_for::<String>()),
+            Self::Json(schema) => ("application/json", schema(schemas)),
+            Self::Problem => ("application/problem+json", schemas.subschema_for::<Problem>()),
+        };
+        Some(json!({ kind: { "schema": schema } }))
     }
-}
-
-fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 /// A parameter that need not be given.
@@ -273,17 +353,17 @@ fn limits() -> Value {
 }
 
 fn cost() -> Value {
-    json!({ "type": "integer", "minimum": 1, "maximum": 1_000_000_000, "default": 1 })
+    json!({ "type": "integer", "minimum": 1, "maximum": MOST_COST, "default": 1 })
+}
+
+fn address() -> Value {
+    address_schema(&mut SchemaGenerator::default()).to_value()
 }
 
 fn of_auth() -> Value {
     let text = json!({ "type": "string" });
-    let source = json!({ "anyOf": [
-        { "type": "string", "format": "ipv4" },
-        { "type": "string", "format": "ipv6" },
-    ] });
     json!([
-        { "in": "header", "name": "X-Real-IP", "required": true, "description": "The address of the client.", "schema": source },
+        { "in": "header", "name": "X-Real-IP", "required": true, "description": "The address of the client.", "schema": address() },
         parameter("header", "X-Original-Method", "The method, or X-Forwarded-Method.", &text),
         parameter("header", "X-Original-URI", "The target, or X-Forwarded-Uri.", &text),
         parameter("query", "deny", "The status of a request over a limit.", &json!({ "type": "integer", "enum": [403, 429], "default": 403 })),
@@ -299,8 +379,7 @@ fn of_release() -> Value {
 }
 
 fn of_address() -> Value {
-    let text = json!({ "type": "string" });
-    json!([{ "in": "path", "name": "address", "required": true, "description": "The address.", "schema": text }])
+    json!([{ "in": "path", "name": "address", "required": true, "description": "The address.", "schema": address() }])
 }
 
 fn of_budget() -> Value {
@@ -321,82 +400,6 @@ fn of_budget() -> Value {
     ])
 }
 
-fn schemas() -> Value {
-    let seconds = json!({ "type": "number", "minimum": 0 });
-    let whole = json!({ "type": "integer", "minimum": 0 });
-    let text = json!({ "type": "string" });
-    json!({
-        "Budget": {
-            "type": "object",
-            "additionalProperties": false,
-            "required": ["schema", "verdict", "limits"],
-            "properties": {
-                "schema": { "enum": ["limiter.budget/1", "limiter.charge/1", "limiter.refund/1"] },
-                "verdict": { "enum": ["pass", "limited", "denied"] },
-                "limits": { "type": "array", "items": {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "required": ["name", "quota", "window", "left", "wait", "refills"],
-                    "properties": {
-                        "name": text,
-                        "quota": whole,
-                        "window": seconds,
-                        "left": whole,
-                        "wait": { "type": ["number", "null"], "minimum": 0 },
-                        "refills": seconds,
-                    },
-                } },
-            },
-        },
-        "Problem": {
-            "type": "object",
-            "additionalProperties": false,
-            "required": ["type", "title", "status"],
-            "properties": {
-                "type": text,
-                "title": text,
-                "status": { "type": "integer" },
-                "detail": text,
-                "violated-policies": { "type": "array", "items": text },
-            },
-        },
-        "Penalties": {
-            "anyOf": [reference("Penalty"), { "type": "array", "items": reference("Penalty") }],
-        },
-        "Penalty": {
-            "type": "object",
-            "additionalProperties": false,
-            "required": ["subject", "for"],
-            "properties": {
-                "subject": { "type": "string", "description": "The address." },
-                "for": { "description": "Seconds, or a time such as 10m.", "anyOf": [
-                    { "type": "integer", "minimum": 1 },
-                    { "type": "string" },
-                ] },
-                "reason": text,
-                "limit": text,
-                "proof": {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "description": "Both ends of a TCP connection of the source with this host.",
-                    "required": ["remote", "local"],
-                    "properties": { "remote": text, "local": text },
-                },
-            },
-        },
-        "Settlement": {
-            "type": "object",
-            "additionalProperties": false,
-            "required": ["limit", "request", "cost"],
-            "properties": {
-                "limit": text,
-                "request": { "type": "object", "additionalProperties": text },
-                "cost": { "type": "integer", "minimum": 1, "maximum": 1_000_000_000 },
-            },
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,6 +416,59 @@ mod tests {
         let post = &document["paths"]["/v1/charge"]["post"];
         let schema = &post["requestBody"]["content"]["application/json"]["schema"]["$ref"];
         assert_eq!(schema, "#/components/schemas/Settlement");
-        assert!(document["components"]["schemas"]["Settlement"].is_object());
+    }
+
+    /// The schema of this name, on its own.
+    fn schema(name: &str) -> jsonschema::Validator {
+        let document = document();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+        let schema = json!({
+            "$ref": format!("#/components/schemas/{name}"),
+            "components": document["components"],
+        });
+        jsonschema::validator_for(&schema).unwrap()
+    }
+
+    #[test]
+    fn a_body_is_described_as_it_is_read() {
+        let (settlement, penalties) = (schema("Settlement"), schema("Penalties"));
+        let settled = json!({ "limit": "api", "request": { "user": "7" }, "cost": 3 });
+        assert!(
+            settlement.is_valid(&settled) && Settled::read(settled.to_string().as_bytes()).is_ok()
+        );
+        let proof = json!({ "remote": "192.0.2.9:1", "local": "192.0.2.1:443" });
+        let penalty = json!({ "subject": "192.0.2.9", "for": "60s" });
+        let full = json!({ "subject": "2001:db8::9", "for": 60, "reason": "a", "limit": "b", "proof": proof });
+        for body in [&penalty, &full, &json!([penalty, full])] {
+            assert!(penalties.is_valid(body), "{body}");
+            assert!(Penalties::read(body.to_string().as_bytes()).is_ok(), "{body}");
+        }
+        let with = |body: &Value, name: &str, value: Value| {
+            let mut body = body.clone();
+            body[name] = value;
+            body
+        };
+        for (name, value) in [("cost", json!(-1)), ("limit", json!(7)), ("other", json!(1))] {
+            let body = with(&settled, name, value);
+            assert!(!settlement.is_valid(&body), "{body}");
+            assert!(Settled::read(body.to_string().as_bytes()).is_err(), "{body}");
+        }
+        for (name, value) in
+            [("for", json!(0)), ("for", json!(86_401)), ("subject", json!(7)), ("other", json!(1))]
+        {
+            let body = with(&penalty, name, value);
+            assert!(!penalties.is_valid(&body), "{body}");
+            assert!(Penalties::read(body.to_string().as_bytes()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_described_as_it_is_written() {
+        let problem = schema("Problem");
+        for detail in [None, Some("do that".to_owned())] {
+            let written = Problem::of_status("Bad Request", 400, detail).to_string();
+            assert!(problem.is_valid(&serde_json::from_str(&written).unwrap()), "{written}");
+        }
+        assert!(!problem.is_valid(&json!({ "type": "about:blank", "title": "a" })));
     }
 }

@@ -14,7 +14,7 @@ mod http;
 mod instance;
 mod owners;
 mod proof;
-mod request;
+pub(crate) mod request;
 mod results;
 mod rules;
 

@@ -1,10 +1,12 @@
 //! The blocks that a process asks for, as JSON.
 
 use std::{
+    borrow::Cow,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
@@ -18,14 +20,17 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const REASON: usize = 64;
 
 /// A block that is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Penalty")]
 pub(super) struct Asked {
     /// An address of the source.
     #[serde(deserialize_with = "address")]
+    #[schemars(schema_with = "address_schema")]
     pub(super) subject: IpAddr,
     /// For how long: a text such as `60s`, or seconds.
     #[serde(rename = "for", deserialize_with = "time")]
+    #[schemars(schema_with = "time_schema")]
     pub(super) time: Duration,
     /// Why, for the event alone.
     #[serde(default, deserialize_with = "text")]
@@ -39,7 +44,7 @@ pub(super) struct Asked {
 }
 
 /// A TCP connection of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proof {
     /// The end of the source.
@@ -52,7 +57,7 @@ pub(super) struct Proof {
 
 /// The body of a request: one block, or an array of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Body {
+pub(crate) struct Body {
     pub(super) asked: Vec<Asked>,
     /// Whether it is an array, as the answer is.
     pub(super) is_array: bool,
@@ -63,7 +68,7 @@ impl Body {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|error| format!("the body is no JSON: {error}"))?;
         let is_array = value.is_array();
@@ -82,6 +87,36 @@ impl Body {
         });
         Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_array })
     }
+}
+
+impl JsonSchema for Body {
+    fn schema_name() -> Cow<'static, str> {
+        "Penalties".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = generator.subschema_for::<Asked>();
+        json_schema!({ "anyOf": [one, { "type": "array", "items": one, "maxItems": MOST }] })
+    }
+}
+
+/// The schema of what [`address`] reads.
+pub(crate) fn address_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "anyOf": [{ "type": "string", "format": "ipv4" }, { "type": "string", "format": "ipv6" }],
+        "examples": ["192.0.2.9", "2001:db8::9"],
+    })
+}
+
+/// The schema of what [`time`] reads.
+fn time_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "anyOf": [
+            { "type": "number", "exclusiveMinimum": 0, "maximum": LONGEST.as_secs() },
+            { "type": "string" },
+        ],
+        "examples": [60, "10m"],
+    })
 }
 
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use form_urlencoded::parse;
-use serde_json::{Value, json};
 
 use super::{
     address::address,
+    body::{Budget, BudgetSchema, BudgetVerdict, Left, Settled},
     fault::Fault,
     parameters::{check, checked, cost},
 };
@@ -61,20 +61,15 @@ impl Question {
         Ok(read)
     }
 
-    /// What is asked about one limit: `cost` times a request with these properties.
+    /// What a charge or a refund is of.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(super) fn of<'p>(
-        policy: &Policy,
-        limit: String,
-        cost: u64,
-        properties: impl IntoIterator<Item = (&'p str, &'p str)>,
-    ) -> Result<Self, Fault> {
-        let mut read = Self { cost: checked(cost)?, ..Self::default() };
-        read.attributes.limits.push(limit);
+    pub(super) fn of(policy: &Policy, settled: &Settled) -> Result<Self, Fault> {
+        let mut read = Self { cost: checked(settled.cost)?, ..Self::default() };
+        read.attributes.limits.push(settled.limit.clone());
         check(&read.attributes.limits, policy)?;
-        for (name, value) in properties {
+        for (name, value) in &settled.request {
             read.property(policy, name, value)?;
         }
         Ok(read)
@@ -163,28 +158,26 @@ fn find<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(it, _)| it == name).map(|(_, value)| &**value)
 }
 
-/// The answer in JSON, in the form of this name. Times are in seconds; `wait` is `null` for a request that
-/// never passes.
-pub(super) fn told(schema: &str, policy: &Policy, answer: &Answer) -> Value {
+/// The body of an answer.
+pub(super) fn told(schema: BudgetSchema, policy: &Policy, answer: &Answer) -> Budget {
     let entry = |it: &Standing| {
         let limit = policy.on_requests.get(it.limit)?;
         let seconds = |time: u64| time as f64 / 1e9;
-        Some(json!({
-            "name": name_of_layer(&limit.name, it.layer),
-            "quota": it.quota,
-            "window": seconds(it.window),
-            "left": it.left,
-            "wait": (it.wait < u64::MAX).then(|| seconds(it.wait)),
-            "refills": seconds(it.refills),
-        }))
+        Some(Left {
+            name: name_of_layer(&limit.name, it.layer),
+            quota: it.quota,
+            window: seconds(it.window),
+            left: it.left,
+            wait: (it.wait < u64::MAX).then(|| seconds(it.wait)),
+            refills: seconds(it.refills),
+        })
     };
-    let entries: Vec<Value> = answer.standings.iter().filter_map(entry).collect();
     let verdict = match answer.verdict {
-        Verdict::Pass => "pass",
-        Verdict::Limited => "limited",
-        Verdict::Denied => "denied",
+        Verdict::Pass => BudgetVerdict::Pass,
+        Verdict::Limited => BudgetVerdict::Limited,
+        Verdict::Denied => BudgetVerdict::Denied,
     };
-    json!({ "schema": schema, "verdict": verdict, "limits": entries })
+    Budget { schema, verdict, limits: answer.standings.iter().filter_map(entry).collect() }
 }
 
 #[cfg(test)]
@@ -254,11 +247,10 @@ mod tests {
             standings: vec![standing(1, u64::MAX), standing(0, 500_000_000), standing(7, 0)],
             ..Answer::default()
         };
-        let told = told("limiter.budget/1", &policy(), &answer);
-        assert_eq!(told["limits"].as_array().unwrap().len(), 2);
-        let [first, second] = [0, 1].map(|at| &told["limits"][at]);
-        assert_eq!((&told["verdict"], &first["wait"]), (&"limited".into(), &Value::Null));
-        assert_eq!((&first["name"], &first["window"]), (&"login (layer 2)".into(), &60.0.into()));
-        assert_eq!((&second["wait"], &second["refills"]), (&0.5.into(), &1.5.into()));
+        let told = told(BudgetSchema::Budget, &policy(), &answer);
+        let [first, second] = &told.limits[..] else { panic!("{told:?}") };
+        assert_eq!((told.verdict, first.wait), (BudgetVerdict::Limited, None));
+        assert_eq!((&*first.name, first.window), ("login (layer 2)", 60.0));
+        assert_eq!((second.wait, second.refills), (Some(0.5), 1.5));
     }
 }

@@ -11,7 +11,13 @@ pub(super) mod proxied;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use self::{asked::Asked, body::Settled, budget::Question, fault::Fault, parameters::Parameters};
+use self::{
+    asked::Asked,
+    body::{BudgetSchema, Settled},
+    budget::Question,
+    fault::Fault,
+    parameters::Parameters,
+};
 use super::{
     answer::{Answer, Verdict},
     decide::{Decider, Settlement},
@@ -68,7 +74,8 @@ pub fn read(
     }
     if let Some(question) = told(Question::read(policy, Some(query))) {
         decider.peek(&question.request(), question.cost, now, &mut answer);
-        assert!(budget::told("limiter.budget/1", policy, &answer).is_object());
+        let told = budget::told(BudgetSchema::Budget, policy, &answer);
+        assert!(serde_json::to_string(&told).is_ok());
     }
     let lease = lines.iter().find(|(name, _)| *name == lease::HEADER.as_bytes());
     if let Some((_, lease)) = lease {
@@ -78,7 +85,7 @@ pub fn read(
             decider.release(&leases, now);
         }
     }
-    let settled = Settled::read(body).and_then(|settled| settled.question(policy));
+    let settled = Settled::read(body).and_then(|settled| Question::of(policy, &settled));
     if let Some(question) = told(settled) {
         for settlement in [Settlement::Charge, Settlement::Refund, Settlement::Charge] {
             decider.settle(&question.request(), question.cost, settlement, now, &mut answer);

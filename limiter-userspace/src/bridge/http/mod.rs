@@ -13,13 +13,13 @@
 
 pub(super) mod address;
 mod asked;
-mod body;
+pub(super) mod body;
 mod budget;
 mod counts;
 mod decide;
 mod fault;
 mod held;
-mod parameters;
+pub(super) mod parameters;
 mod penalties;
 pub(super) mod proxied;
 mod release;
@@ -57,10 +57,18 @@ pub(super) use self::{
     held::Room,
     serve::{Accepted, serve, until},
 };
-use self::{penalties::is_of_penalties, reply::Reply, source::asked_of};
+use self::{body::BudgetSchema, reply::Reply};
 use super::{
-    client::Client, decide::Settlement, in_force::InForce, kernel::Kernel, link::Link,
-    listener::Peer, metrics, openapi, push::Pusher, users::Users,
+    client::Client,
+    decide::Settlement,
+    in_force::InForce,
+    kernel::Kernel,
+    link::Link,
+    listener::Peer,
+    metrics,
+    openapi::{self, Endpoint},
+    push::Pusher,
+    users::Users,
 };
 use crate::{
     metrics::{Metrics, SCHEMA},
@@ -118,52 +126,52 @@ impl Service {
     /// The answer to a request. Only charges, refunds and penalties have a body that is read.
     async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
         let or_fault = |reply: Result<Reply, Fault>| reply.unwrap_or_else(|it| Reply::fault(&it));
-        let path = request.uri().path();
         let forwarded = request.uri().path_and_query();
         let forwarded = forwarded.and_then(|it| it.as_str().strip_prefix(EXT_AUTHZ));
-        if forwarded.is_none()
-            && let Some(reply) = Reply::of_no_route(path, request.method())
-        {
-            self.tallies.answered("other", reply.status.as_u16());
-            return reply.into();
-        }
-        let (endpoint, reply) = match path {
-            _ if let Some(target) = forwarded => {
+        let route = openapi::route(request.uri().path());
+        let (endpoint, reply) = match (forwarded, route) {
+            (Some(target), _) => {
                 (Timed::ExtAuthz.name(), self.ext_authz(&request, target, peer).await)
             }
-            "/v1/auth" => (Timed::Auth.name(), self.auth(&request, peer).await),
-            "/v1/budget" => ("budget", or_fault(self.budget(&request, peer))),
-            "/v1/charge" => {
-                ("charge", or_fault(self.settle(request, peer, Settlement::Charge).await))
+            (None, None) => ("other", Reply::unknown()),
+            (None, Some((route, _))) if !route.takes(request.method().as_str()) => {
+                ("other", Reply::untaken(route))
             }
-            "/v1/refund" => {
-                ("refund", or_fault(self.settle(request, peer, Settlement::Refund).await))
+            (None, Some((route, rest))) => {
+                let reply = match route.endpoint {
+                    Endpoint::Auth => self.auth(&request, peer).await,
+                    Endpoint::Budget => or_fault(self.budget(&request, peer)),
+                    Endpoint::Charge => {
+                        or_fault(self.settle(request, peer, Settlement::Charge).await)
+                    }
+                    Endpoint::Refund => {
+                        or_fault(self.settle(request, peer, Settlement::Refund).await)
+                    }
+                    Endpoint::Release => or_fault(self.release(request.headers(), peer)),
+                    Endpoint::Source => or_fault(self.source(rest, peer).await),
+                    Endpoint::Penalties => or_fault(self.penalties(request, peer).await),
+                    // It has no state without a policy in force.
+                    Endpoint::Healthz => Reply::text("ok\n".to_owned()),
+                    Endpoint::Readyz => self.ready(),
+                    Endpoint::Metrics => self.metrics().await,
+                    Endpoint::Openapi => {
+                        let mut reply = Reply::new(200);
+                        reply.json("application/json", &openapi::document());
+                        reply
+                    }
+                };
+                (route.endpoint.name(), reply)
             }
-            "/v1/release" => ("release", or_fault(self.release(request.headers(), peer))),
-            path if let Some(address) = asked_of(path) => {
-                ("source", or_fault(self.source(address, peer).await))
-            }
-            path if is_of_penalties(path) => {
-                ("penalties", or_fault(self.penalties(request, peer).await))
-            }
-            // It has no state without a policy in force.
-            "/healthz" => ("healthz", Reply::text("ok\n".to_owned())),
-            "/readyz" => {
-                // Requests are decided about without the agent.
-                let fault = self.link.fault().or_else(|| self.kernel.fault(query::now()));
-                let fault = fault.map(|why| format!("degraded: {why}\n"));
-                ("readyz", Reply::text(fault.unwrap_or_else(|| "ok\n".to_owned())))
-            }
-            "/metrics" => ("metrics", self.metrics().await),
-            "/v1/openapi.json" => {
-                let mut reply = Reply::new(200);
-                reply.json("application/json", &openapi::document());
-                ("openapi", reply)
-            }
-            _ => ("other", Reply::unknown()),
         };
         self.tallies.answered(endpoint, reply.status.as_u16());
         reply.into()
+    }
+
+    /// Tells whether the agent answers. Requests are decided about without it.
+    fn ready(&self) -> Reply {
+        let fault = self.link.fault().or_else(|| self.kernel.fault(query::now()));
+        let fault = fault.map(|why| format!("degraded: {why}\n"));
+        Reply::text(fault.unwrap_or_else(|| "ok\n".to_owned()))
     }
 
     /// Tells what limits have left.
@@ -174,7 +182,7 @@ impl Service {
         let (answer, policy) =
             self.in_force.decide(&question.request(), question.cost, true, query::now());
         let mut reply = Reply::new(200);
-        reply.json("application/json", &budget::told("limiter.budget/1", &policy, &answer));
+        reply.json("application/json", &budget::told(BudgetSchema::Budget, &policy, &answer));
         Ok(reply)
     }
 

@@ -8,7 +8,7 @@ use crate::policy::Policy;
 /// The parameters that `/v1/auth` knows.
 const KNOWN: &str = "deny, limit, cost and peek";
 /// The largest cost of a request.
-const MOST: u64 = 1_000_000_000;
+pub(in crate::bridge) const MOST_COST: u64 = 1_000_000_000;
 
 /// What the parameters of `/v1/auth` ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,19 +65,20 @@ pub(super) fn check(limits: &[String], policy: &Policy) -> Result<(), Fault> {
 /// The value of a cost.
 ///
 /// # Errors
-/// [`Fault::Parameter`] for what is no number from 1 to [`MOST`].
+/// [`Fault::Parameter`] for what is no number from 1 to [`MOST_COST`].
 pub(super) fn cost(value: &str) -> Result<u64, Fault> {
     checked(value.parse().unwrap_or(0))
 }
 
-/// A cost from 1 to [`MOST`].
+/// A cost from 1 to [`MOST_COST`].
 ///
 /// # Errors
 /// [`Fault::Parameter`] for any other number.
 pub(super) fn checked(cost: u64) -> Result<u64, Fault> {
-    let fits = (1..=MOST).contains(&cost);
-    fits.then_some(cost)
-        .ok_or_else(|| Fault::parameter("cost", &format!("give a whole number from 1 to {MOST}")))
+    let fits = (1..=MOST_COST).contains(&cost);
+    fits.then_some(cost).ok_or_else(|| {
+        Fault::parameter("cost", &format!("give a whole number from 1 to {MOST_COST}"))
+    })
 }
 
 #[cfg(test)]

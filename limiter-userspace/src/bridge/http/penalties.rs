@@ -13,11 +13,6 @@ const LONGEST: usize = 512 << 10;
 /// How long the agent may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether a path is of penalties.
-pub(super) fn is_of_penalties(path: &str) -> bool {
-    path.strip_prefix(ALL).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 impl Service {
     /// Hands a request on to the agent.
     pub(super) async fn penalties(

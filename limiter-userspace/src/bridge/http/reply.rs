@@ -2,19 +2,19 @@
 
 use http_body_util::Full;
 use hyper::{
-    HeaderMap, Method, Response, StatusCode,
+    HeaderMap, Response, StatusCode,
     body::Bytes,
     header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue},
 };
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::{fault::Fault, random};
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
-        fields::{DEGRADE, degraded, fields, problem},
+        fields::{DEGRADE, Problem, degraded, fields, problem},
         lease,
-        openapi::{ROUTES, route},
+        openapi::{ROUTES, Route},
     },
     policy::Policy,
 };
@@ -86,36 +86,33 @@ impl Reply {
     pub(super) fn problem(status: u16, detail: &str) -> Self {
         let mut reply = Self::new(status);
         let title = reply.status.canonical_reason().unwrap_or_default();
-        let problem =
-            json!({ "type": "about:blank", "title": title, "status": status, "detail": detail });
+        let problem = Problem::of_status(title, status, Some(detail.to_owned()));
         reply.json("application/problem+json", &problem);
         reply
     }
 
-    /// The answer to a request to a path that there is not, or of a method that it has not.
-    pub(super) fn of_no_route(path: &str, method: &Method) -> Option<Self> {
-        let Some(route) = route(path) else { return Some(Self::unknown()) };
-        if route.takes(method.as_str()) {
-            return None;
-        }
-        let methods = route.methods.join(", ");
-        let mut reply = Self::problem(405, &format!("give {methods}"));
-        reply.insert(ALLOW, &methods);
-        Some(reply)
-    }
-
+    /// The answer to a request to a path that there is not.
     pub(super) fn unknown() -> Self {
         let paths = ROUTES.map(|route| route.path).join(", ");
         Self::problem(404, &format!("there are {paths}"))
+    }
+
+    /// The answer to a request of a method that its path has not.
+    pub(super) fn untaken(route: &Route) -> Self {
+        let methods = route.methods.join(", ");
+        let mut reply = Self::problem(405, &format!("give {methods}"));
+        reply.insert(ALLOW, &methods);
+        reply
     }
 
     pub(super) fn fault(fault: &Fault) -> Self {
         Self::problem(fault.status(), &fault.to_string())
     }
 
-    pub(super) fn json(&mut self, kind: &'static str, value: &Value) {
+    pub(super) fn json(&mut self, kind: &'static str, body: &impl Serialize) {
         self.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        self.body = format!("{value}\n").into();
+        // No body has a map whose keys are no texts, which alone is no JSON.
+        self.body = serde_json::to_string(body).map(|json| json + "\n").unwrap_or_default().into();
     }
 
     /// Adds a header; one that no header can have as its value is left out.

@@ -10,7 +10,12 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use super::{PATIENCE, Peer, Reply, Service, body::Settled, budget::told, fault::Fault};
+use super::{
+    PATIENCE, Peer, Reply, Service,
+    body::{BudgetSchema, Settled},
+    budget::{Question, told},
+    fault::Fault,
+};
 use crate::{bridge::decide::Settlement, query};
 
 /// The most bytes of a body.
@@ -31,7 +36,7 @@ impl Service {
         let bytes = read(request.into_body(), MOST, PATIENCE).await?;
         let body = Settled::read(&bytes)?;
         let policy = self.in_force.policy();
-        let question = body.question(&policy)?;
+        let question = Question::of(&policy, &body)?;
         if policy.on_requests.iter().any(|limit| limit.name == body.limit && limit.is_of_open()) {
             return Err(Fault::OfOpen { limit: body.limit });
         }
@@ -41,8 +46,8 @@ impl Service {
             return Err(Fault::NotAbout { limit: body.limit });
         }
         let schema = match settlement {
-            Settlement::Charge => "limiter.charge/1",
-            Settlement::Refund => "limiter.refund/1",
+            Settlement::Charge => BudgetSchema::Charge,
+            Settlement::Refund => BudgetSchema::Refund,
         };
         let mut reply = Reply::new(200);
         reply.json("application/json", &told(schema, &policy, &answer));

@@ -7,11 +7,12 @@ use hyper::{
     body::Bytes,
     header::{HeaderValue, RETRY_AFTER},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Fault, Peer, Reply, Service,
     address::address,
+    body::Source,
     reply::{LIMIT, SOURCE, STATUS},
 };
 use crate::{
@@ -28,15 +29,10 @@ use crate::{
 /// How long the agent may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The address in a path that asks about a source.
-pub(super) fn asked_of(path: &str) -> Option<&str> {
-    path.strip_prefix("/v1/source/")
-}
-
 /// The answer to a request of a source that a limit on packets has too little left for. Nothing is charged for it.
 pub(super) fn refused(over: &Left, deny: u16, jitter: u32) -> Reply {
     let mut reply = Reply::new(deny);
-    reply.json("application/problem+json", &exceeded(std::slice::from_ref(&over.limit)));
+    reply.json("application/problem+json", &exceeded(vec![over.limit.clone()]));
     if let Some(seconds) = seconds_to_wait(over.wait, jitter) {
         reply.headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -57,13 +53,13 @@ impl Service {
         };
         let (standings, policy) = self.in_force.of_source(source, query::now());
         let requests = standings.iter().filter_map(|it| fill(&policy, it));
-        let told = json!({
-            "schema": "limiter.bridge_source/1",
-            "source": source,
-            "requests": requests.collect::<Vec<RequestFill>>(),
-            "packets": packets,
-            "packets_unknown": unknown,
-        });
+        let told = Source {
+            schema: "limiter.bridge_source/1",
+            source,
+            requests: requests.collect(),
+            packets,
+            packets_unknown: unknown,
+        };
         let mut reply = Reply::new(200);
         reply.json("application/json", &told);
         Ok(reply)

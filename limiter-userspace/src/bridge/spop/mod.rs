@@ -21,7 +21,6 @@ use std::{
     future::poll_fn,
     io, iter,
     pin::pin,
-    slice,
     sync::Arc,
     task::Poll,
     time::{Duration, Instant},
@@ -273,7 +272,7 @@ async fn answer(
         }
         Ok(Decision::Refused(over)) => {
             let mut texts = vec![
-                ("body".to_owned(), exceeded(slice::from_ref(&over.limit)).to_string()),
+                ("body".to_owned(), exceeded(vec![over.limit.clone()]).to_string()),
                 ("limit".to_owned(), over.limit.clone()),
                 ("source".to_owned(), over.to_string()),
             ];
