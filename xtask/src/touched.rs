@@ -40,7 +40,7 @@ const ASKED_FOR: [(&str, &str); 33] = [
     ("monitoring/", "cli::prometheus"),
     ("packaging/", "cli::package"),
     ("packaging/crowdsec.sh", "cli::crowdsec"),
-    ("packaging/fail2ban.conf", "cli::fail2ban"),
+    ("packaging/fail2ban", "cli::fail2ban"),
 ];
 
 /// The slow targets without privilege, each with the path prefixes that need it.

@@ -1,4 +1,4 @@
-//! Debian's fail2ban with the shipped action, next to an agent whose document is edited.
+//! Debian's fail2ban with the shipped actions.
 
 use std::{
     env, fs,
@@ -12,12 +12,14 @@ use std::{
 use limiter_tests::process;
 use serde_json::Value;
 
-use super::{Bench, Document, agent::Agent, json::send};
+use super::{Bench, Document, SMALL, agent::Agent, json::send};
 
 /// How long anything may take; fail2ban reads its log once a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const ACTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/fail2ban.conf");
+/// The shipped actions, by their names in a jail.
+const ACTIONS: [(&str, &str); 2] =
+    [("limiter", "fail2ban.conf"), ("limiter-push", "fail2ban-push.conf")];
 
 /// A running fail2ban with one jail; it is killed when this is dropped.
 struct Fail2ban<'b> {
@@ -27,8 +29,8 @@ struct Fail2ban<'b> {
 }
 
 impl<'b> Fail2ban<'b> {
-    /// Starts fail2ban with its files in a folder.
-    fn start(bench: &'b Bench, folder: &Path) -> Self {
+    /// Starts fail2ban with its files in a folder. Its jail `some` has this action, and bans for this time.
+    fn start(bench: &'b Bench, folder: &Path, action: &str, time: &str) -> Self {
         let folder = folder.join("fail2ban");
         for name in ["action.d", "filter.d"] {
             fs::create_dir_all(folder.join(name)).unwrap();
@@ -36,15 +38,18 @@ impl<'b> Fail2ban<'b> {
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
         write("fail2ban.conf", "[Definition]\nloglevel = INFO\ndbfile = None\n");
         write("filter.d/some.conf", "[Definition]\nfailregex = bad login from <HOST>$\n");
-        fs::copy(ACTION, folder.join("action.d/limiter.conf")).unwrap();
+        for (name, file) in ACTIONS {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(file);
+            fs::copy(file, folder.join(format!("action.d/{name}.conf"))).unwrap();
+        }
         write("log", "");
         let log = folder.join("log");
-        let jail = "backend = polling\nusedns = no\nmaxretry = 1\nfindtime = 1h\nbantime = 1h";
+        let jail = "backend = polling\nusedns = no\nmaxretry = 1\nfindtime = 1h";
         write(
             "jail.conf",
             &format!(
                 "[some]\nenabled = true\nfilter = some\nlogpath = {}\n{jail}\n\
-                 action = limiter[name=some]\n",
+                 bantime = {time}\naction = {action}\n",
                 log.display()
             ),
         );
@@ -71,6 +76,14 @@ impl<'b> Fail2ban<'b> {
         writeln!(log, "{} bad login from {address}", date.trim_end()).unwrap();
     }
 
+    /// Has fail2ban lift a ban.
+    #[track_caller]
+    fn unban(&self, address: &str) {
+        let mut client = Self::command(self.bench, &self.folder, "fail2ban-client");
+        let unbanned = client.args(["set", "some", "unbanip", address]).output().unwrap();
+        assert!(unbanned.status.success(), "{unbanned:?}\n{}", self.told());
+    }
+
     /// The log of fail2ban, for the message of a failed test.
     fn told(&self) -> String {
         fs::read_to_string(self.folder.join("told")).unwrap_or_default()
@@ -79,13 +92,30 @@ impl<'b> Fail2ban<'b> {
     /// Waits until exactly these sources are on the run-time list `deny`.
     #[track_caller]
     fn wait_for(&self, sources: &[&str]) -> Value {
+        self.wait_until("deny list -j", |entries| denied_at_run_time(entries) == sources)
+    }
+
+    /// Waits until exactly these sources are blocked.
+    #[track_caller]
+    fn wait_for_blocks(&self, sources: &[&str]) -> Value {
+        self.wait_until("penalty list -j", |entries| {
+            let entries = entries.as_array().unwrap().iter();
+            let mut blocked: Vec<_> = entries.map(|entry| entry["src"].as_str().unwrap()).collect();
+            blocked.sort_unstable();
+            blocked == sources
+        })
+    }
+
+    /// Waits until the entries that a command prints are as they have to be, and returns them.
+    #[track_caller]
+    fn wait_until(&self, list: &str, are_right: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
-            let entries = self.bench.json("deny list -j")["entries"].take();
-            if denied_at_run_time(&entries) == sources {
+            let entries = self.bench.json(list)["entries"].take();
+            if are_right(&entries) {
                 return entries;
             }
-            assert!(start.elapsed() < PATIENCE, "{sources:?}: {entries}\n{}", self.told());
+            assert!(start.elapsed() < PATIENCE, "{entries}\n{}", self.told());
             thread::sleep(Duration::from_millis(200));
         }
     }
@@ -117,7 +147,8 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     let agent = Agent::start(&bench, &document, arguments);
     agent.expect("attached");
     agent.expect("unchanged");
-    let fail2ban = Fail2ban::start(&bench, document.path().parent().unwrap());
+    let fail2ban =
+        Fail2ban::start(&bench, document.path().parent().unwrap(), "limiter[name=some]", "1h");
     fail2ban.bad_login("192.0.2.61");
     fail2ban.bad_login("2001:db8:7::9");
     let entries = fail2ban.wait_for(BOTH);
@@ -158,9 +189,7 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     fail2ban.wait_for(BOTH);
     is_dropped("the instance was made anew");
 
-    let mut client = Fail2ban::command(&bench, &fail2ban.folder, "fail2ban-client");
-    let unbanned = client.args(["set", "some", "unbanip", "192.0.2.61"]).output().unwrap();
-    assert!(unbanned.status.success(), "{unbanned:?}\n{}", fail2ban.told());
+    fail2ban.unban("192.0.2.61");
     fail2ban.wait_for(&["2001:db8:7::/64"]);
     let top = || bench.json("status -j")["reasons"]["deny"].as_u64().unwrap();
     let before = top();
@@ -172,4 +201,46 @@ fn a_ban_outlives_edits_of_the_document_agents_and_the_instance_and_ends_by_fail
     let told = fail2ban.told();
     assert!(!told.contains("ERROR"), "{told}");
     agent.end();
+}
+
+/// A jail that pushes bans for this time, and the seconds that a ban has left at most.
+fn a_pushed_ban_ends_by_fail2ban(time: &str, most: u64) {
+    let (bench, document) = (Bench::new(), Document::new(""));
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let folder = document.path().parent().unwrap().to_owned();
+    let fail2ban = Fail2ban::start(&bench, &folder, "limiter-push", time);
+    fail2ban.bad_login("192.0.2.61");
+    fail2ban.bad_login("2001:db8:7::9");
+    let entries = fail2ban.wait_for_blocks(&["192.0.2.61", "2001:db8:7::/64"]);
+    for entry in entries.as_array().unwrap() {
+        let left = entry["seconds_left"].as_u64().unwrap();
+        assert!((most - 100..=most).contains(&left), "{entry}");
+    }
+    let dropped = || bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap();
+    send(&bench, [192, 0, 2, 61], 20);
+    assert_eq!(dropped(), 20);
+    fail2ban.unban("192.0.2.61");
+    fail2ban.wait_for_blocks(&["2001:db8:7::/64"]);
+    send(&bench, [192, 0, 2, 61], 20);
+    assert_eq!(dropped(), 20, "it is free");
+    // Somebody ended the other one already.
+    bench.done("penalty del --all --push");
+    process::signal(&fail2ban.process, libc::SIGTERM);
+    let start = Instant::now();
+    while !fail2ban.told().contains("Exiting Fail2ban") {
+        assert!(start.elapsed() < PATIENCE, "{}", fail2ban.told());
+        thread::sleep(Duration::from_millis(200));
+    }
+    let told = fail2ban.told();
+    assert!(!told.contains("ERROR"), "{told}");
+}
+
+#[test]
+fn a_pushed_ban_ends_with_that_of_fail2ban() {
+    a_pushed_ban_ends_by_fail2ban("1h", 3_600);
+}
+
+#[test]
+fn a_pushed_ban_for_ever_lasts_as_long_as_a_block_may() {
+    a_pushed_ban_ends_by_fail2ban("-1", 366 * 24 * 3_600);
 }

@@ -128,6 +128,7 @@ fn packages_are_the_same_byte_for_byte() {
         "/usr/share/doc/limiter/examples/web-edge.yaml\n",
         "/usr/share/doc/limiter/crowdsec.sh\n",
         "/usr/share/doc/limiter/fail2ban.conf\n",
+        "/usr/share/doc/limiter/fail2ban-push.conf\n",
         "/usr/share/doc/limiter/runbooks/LimiterMostDropped.md\n",
         "/usr/share/limiter/monitoring/limiter.rules.yaml\n",
         "/usr/share/limiter/policy.schema.json\n",

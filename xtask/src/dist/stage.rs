@@ -13,7 +13,7 @@ use super::files;
 use crate::{child, workspace};
 
 /// Files that are copied: their paths in the workspace and in the installation.
-const PLAIN: [(&str, &str); 22] = [
+const PLAIN: [(&str, &str); 23] = [
     ("packaging/limiter.service", "usr/lib/systemd/system/limiter.service"),
     ("packaging/limiter-bridge.service", "usr/lib/systemd/system/limiter-bridge.service"),
     ("packaging/limiter.sysusers", "usr/lib/sysusers.d/limiter.conf"),
@@ -22,6 +22,7 @@ const PLAIN: [(&str, &str); 22] = [
     ("packaging/examples", "usr/share/doc/limiter/examples"),
     ("packaging/crowdsec.sh", "usr/share/doc/limiter/crowdsec.sh"),
     ("packaging/fail2ban.conf", "usr/share/doc/limiter/fail2ban.conf"),
+    ("packaging/fail2ban-push.conf", "usr/share/doc/limiter/fail2ban-push.conf"),
     ("docs/algorithms.md", "usr/share/doc/limiter/algorithms.md"),
     ("docs/guarantees.md", "usr/share/doc/limiter/guarantees.md"),
     ("docs/json.md", "usr/share/doc/limiter/json.md"),

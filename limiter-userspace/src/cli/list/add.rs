@@ -43,7 +43,7 @@ pub(in crate::cli) struct Add {
     #[command(flatten)]
     given: Given,
     /// Only for this time, e.g. 10m, 1h30m, or 600 for seconds [default: forever]
-    #[arg(long = "for", value_name = "TIME")]
+    #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     time: Option<String>,
     #[command(flatten)]
     more: More,

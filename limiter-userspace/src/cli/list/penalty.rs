@@ -43,7 +43,12 @@ pub(in crate::cli) struct Add {
     #[command(flatten)]
     given: Given,
     /// For how long, e.g. 10m, 1h30m, or 600 for seconds
-    #[arg(long = "for", value_name = "TIME", required_unless_present = "until")]
+    #[arg(
+        long = "for",
+        value_name = "TIME",
+        required_unless_present = "until",
+        allow_hyphen_values = true
+    )]
     time: Option<String>,
     #[command(flatten)]
     more: More,

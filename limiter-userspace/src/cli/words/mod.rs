@@ -247,6 +247,7 @@ impl Line {
             "RATE" => is_rate(word),
             "NUMBER" => !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()),
             "TIME" => parse_time(word).is_ok(),
+            "NEGATIVE" => word.strip_prefix('-').is_some_and(|it| parse_time(it).is_ok()),
             "FILE" => is_file(word),
             "IFACE" => (self.interfaces)().iter().any(|name| name == word),
             "OF_REASON" => {
@@ -355,7 +356,8 @@ fn refused(error: &clap::Error) -> Option<String> {
 const fn is_no_value(refused: &ValueError) -> bool {
     matches!(
         (refused.quantity, &refused.fault),
-        (Quantity::Prefix, Fault::NotAPrefix) | (Quantity::Duration, Fault::NotANumber)
+        (Quantity::Prefix, Fault::NotAPrefix)
+            | (Quantity::Duration, Fault::NotANumber | Fault::Negative)
     )
 }
 

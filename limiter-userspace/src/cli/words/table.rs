@@ -373,9 +373,10 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "penalty add",
-        "forever permanent always infinite infinity",
+        "NEGATIVE forever permanent always infinite infinity",
         "`limiter deny add {address}` drops it until it is deleted",
     ),
+    answer("allow add|deny add", "NEGATIVE", "without `--for` it does not end"),
     answer(
         "allow add|deny add|penalty add",
         "until",

@@ -130,6 +130,16 @@ fn a_refused_value_is_answered_too() {
             "`limiter deny add 1.2.3.4` drops it until it is deleted",
         ),
         (
+            "limiter penalty add 1.2.3.4 --push --for -1s",
+            PolicyError::from(parse_time("-1s").unwrap_err()).into(),
+            "`limiter deny add 1.2.3.4` drops it until it is deleted",
+        ),
+        (
+            "limiter deny add 1.2.3.4 --for -1s",
+            PolicyError::from(parse_time("-1s").unwrap_err()).into(),
+            "without `--for` it does not end",
+        ),
+        (
             "limiter penalty add 1.2.3.4 --for 1h --reason ssh brute",
             prefix("brute"),
             "an option takes one word: put several in quotes, such as `--reason 'ssh brute force'`",
