@@ -201,6 +201,11 @@ fn a_service_behind_caddy_gives_the_place_back() {
 }
 
 #[test]
+fn a_service_behind_traefik_gives_the_place_back() {
+    a_service_gives_the_place_back("traefik");
+}
+
+#[test]
 fn a_service_behind_envoy_gives_the_place_back_by_ext_authz() {
     a_service_gives_the_place_back("envoy-ext-authz");
 }

@@ -361,7 +361,7 @@ fn clients_of_envoy_are_limited_and_told_so_by_ext_authz() {
     clients_are_limited_and_told_so("envoy-ext-authz");
 }
 
-/// Both hand the header on by which a repeat is known.
+/// The proxy hands the header on by which a repeat is known.
 fn a_repeat_is_charged_once(name: &str) {
     let text = format!("{LOGIN}    idempotency: {{ window: 5m }}\n");
     let (bench, document) = (Bench::new(), Document::new(&text));
@@ -383,6 +383,21 @@ fn a_repeat_by_nginx_is_charged_once() {
 #[test]
 fn a_repeat_by_caddy_is_charged_once() {
     a_repeat_is_charged_once("caddy");
+}
+
+#[test]
+fn a_repeat_by_envoy_is_charged_once() {
+    a_repeat_is_charged_once("envoy");
+}
+
+#[test]
+fn a_repeat_by_envoy_is_charged_once_by_ext_authz() {
+    a_repeat_is_charged_once("envoy-ext-authz");
+}
+
+#[test]
+fn a_repeat_by_haproxy_is_charged_once() {
+    a_repeat_is_charged_once("haproxy");
 }
 
 /// Neither the limit nor the source is another one for what a client sends.
@@ -555,6 +570,11 @@ fn envoy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
 #[test]
 fn haproxy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
     without_the_bridge("haproxy", &closed(), 503);
+}
+
+#[test]
+fn envoy_refuses_requests_without_the_bridge_by_ext_authz_if_a_limit_says_so() {
+    without_the_bridge("envoy-ext-authz", &closed(), 503);
 }
 
 #[test]

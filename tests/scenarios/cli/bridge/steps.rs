@@ -49,6 +49,41 @@ fn a_queue_behind_caddy_lets_out_evenly() {
     a_queue_lets_out_evenly("caddy");
 }
 
+#[test]
+fn a_queue_behind_envoy_lets_out_evenly_by_ext_authz() {
+    a_queue_lets_out_evenly("envoy-ext-authz");
+}
+
+#[test]
+fn a_queue_behind_traefik_lets_out_evenly() {
+    a_queue_lets_out_evenly("traefik");
+}
+
+/// The proxy is not made to wait: a request that would have to is refused, and charged nothing.
+fn nobody_waits(name: &str) {
+    let text = QUEUE.replace("4/s, depth: 4, delay: 1s", "6/min, depth: 2, delay: 10s");
+    let (bench, document) = (Bench::new(), Document::new(&text));
+    let _bridge = proxies::bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    assert_eq!(proxy.get(2, "GET /", &[]).status, 200);
+    for _ in 0..3 {
+        let refused = proxy.get(2, "GET /", &[]);
+        assert_eq!((refused.status, refused.field("x-ratelimit-remaining")), (429, Some("1")));
+        let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+        assert!((1..=11).contains(&wait), "{wait}");
+    }
+}
+
+#[test]
+fn nobody_waits_behind_envoy() {
+    nobody_waits("envoy");
+}
+
+#[test]
+fn nobody_waits_behind_haproxy() {
+    nobody_waits("haproxy");
+}
+
 /// A client that goes away takes no place any more, and its charge stays.
 #[test]
 fn nobody_waits_for_a_client_that_is_gone() {
@@ -100,4 +135,24 @@ fn a_service_behind_nginx_is_told_to_do_less() {
 #[test]
 fn a_service_behind_caddy_is_told_to_do_less() {
     a_service_is_told_to_do_less("caddy");
+}
+
+#[test]
+fn a_service_behind_envoy_is_told_to_do_less() {
+    a_service_is_told_to_do_less("envoy");
+}
+
+#[test]
+fn a_service_behind_envoy_is_told_to_do_less_by_ext_authz() {
+    a_service_is_told_to_do_less("envoy-ext-authz");
+}
+
+#[test]
+fn a_service_behind_haproxy_is_told_to_do_less() {
+    a_service_is_told_to_do_less("haproxy");
+}
+
+#[test]
+fn a_service_behind_traefik_is_told_to_do_less() {
+    a_service_is_told_to_do_less("traefik");
 }
