@@ -3,7 +3,13 @@
 use std::{
     fmt, fs, io,
     net::SocketAddr,
-    os::unix::{fs::FileTypeExt as _, net::UnixStream},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            fs::FileTypeExt as _,
+            net::{SocketAddr as UnixAddress, UnixListener, UnixStream},
+        },
+    },
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -15,13 +21,19 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A Unix socket of this path, for its owner and group.
     Unix(PathBuf),
+    /// An abstract Unix socket of this name, which processes in a folder of their own (`chroot`) reach, too.
+    Abstract(String),
 }
+
+/// The most bytes of the name of an abstract socket.
+const NAME: usize = 107;
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
         }
     }
 }
@@ -30,7 +42,7 @@ impl Address {
     /// Whether only processes of this host reach it.
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Unix(_) => true,
+            Self::Unix(_) | Self::Abstract(_) => true,
             Self::Tcp(address) => address.ip().is_loopback(),
         }
     }
@@ -39,6 +51,7 @@ impl Address {
     pub fn protection(&self) -> &'static str {
         match self {
             Self::Unix(_) => "for its owner and group",
+            Self::Abstract(_) => "for this host",
             Self::Tcp(_) if self.is_local() => "for this host",
             Self::Tcp(_) => "in plain HTTP without TLS, for whoever can reach it",
         }
@@ -50,15 +63,31 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return match path.starts_with('/') {
-                true => Ok(Self::Unix(path.into())),
-                false => Err("the path of a socket begins with /".to_owned()),
+            return match path.strip_prefix('@') {
+                _ if path.starts_with('/') => Ok(Self::Unix(path.into())),
+                Some(name) if (1..=NAME).contains(&name.len()) && !name.contains('\0') => {
+                    Ok(Self::Abstract(name.to_owned()))
+                }
+                Some(_) => Err(format!("an abstract name has 1 to {NAME} bytes after the @")),
+                None => {
+                    Err("the path of a socket begins with /, an abstract name with @".to_owned())
+                }
             };
         }
         text.parse()
             .map(Self::Tcp)
             .map_err(|_| "give ADDRESS:PORT, as 127.0.0.1:9180, or unix:PATH".to_owned())
     }
+}
+
+/// Listens at an abstract socket, as HAProxy names it (`abns@`): with zeros up to the longest name.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn bind_abstract(name: &str) -> io::Result<UnixListener> {
+    let mut padded = name.as_bytes().to_vec();
+    padded.resize(NAME, 0);
+    UnixListener::bind_addr(&UnixAddress::from_abstract_name(padded)?)
 }
 
 /// Removes the socket of a process that was killed: one that nobody listens at.
@@ -100,6 +129,7 @@ mod tests {
             ("127.0.0.1:9180", "for this host"),
             ("[::1]:9180", "for this host"),
             ("unix:/run/a.sock", "for its owner and group"),
+            ("unix:@limiter-spop", "for this host"),
             ("0.0.0.0:9180", "in plain HTTP without TLS, for whoever can reach it"),
             ("[2001:db8::1]:9180", "in plain HTTP without TLS, for whoever can reach it"),
         ] {
@@ -111,6 +141,7 @@ mod tests {
             ("name:9180", "ADDRESS:PORT"),
             ("unix:a.sock", "begins with /"),
             ("unix:", "begins with /"),
+            ("unix:@", "1 to 107 bytes"),
         ] {
             let error = of(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use super::{
-    address::{Address, remove_dead},
+    address::{Address, bind_abstract, remove_dead},
     bouncer::BouncerCounts,
     control::Control,
     counts::Counts,
@@ -92,6 +92,11 @@ impl Listener {
                 let listener = UnixListener::bind(path)?;
                 fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
                 Ok(Self::Unix(listener))
+            }
+            Address::Abstract(name) => {
+                let listener = bind_abstract(name)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(UnixListener::from_std(listener)?))
             }
         }
     }

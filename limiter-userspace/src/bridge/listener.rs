@@ -13,7 +13,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    agent::address::{Address, remove_dead},
+    agent::address::{Address, bind_abstract, remove_dead},
     error::{Error, Result},
 };
 
@@ -30,7 +30,8 @@ pub struct Bound {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    /// An abstract one has no file.
+    Unix(UnixListener, Option<SocketFile>),
 }
 
 /// The file of a Unix socket, which is removed with this.
@@ -70,7 +71,13 @@ impl Bound {
                     }
                     fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
                     listener.set_nonblocking(true)?;
-                    Socket::Unix(listener, file)
+                    Socket::Unix(listener, Some(file))
+                }
+                Address::Abstract(name) => {
+                    let listener = bind_abstract(name)?;
+                    rustix::net::listen(&listener, BACKLOG)?;
+                    listener.set_nonblocking(true)?;
+                    Socket::Unix(listener, None)
                 }
             };
             Ok(socket)
@@ -104,7 +111,7 @@ impl Bound {
 /// A socket that connections are accepted from.
 pub(crate) enum Listener {
     Tcp(tokio::net::TcpListener),
-    Unix { listener: tokio::net::UnixListener, _file: SocketFile },
+    Unix { listener: tokio::net::UnixListener, _file: Option<SocketFile> },
 }
 
 /// What the bridge is asked by.

@@ -9,6 +9,7 @@ use clap::{
 };
 use rustls::pki_types::{DnsName, ServerName};
 use serde_json::json;
+use thiserror::Error;
 
 use super::unix;
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
         run::{self, Options},
         tls,
     },
-    error::Result,
+    error::{Failure, Result},
     output::stream::Output,
     policy::document,
 };
@@ -75,7 +76,7 @@ struct Serve {
     /// Answer Envoy by gRPC there too, on unix:PATH or on a port of an address [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Vec<Address>,
-    /// Answer HAProxy by SPOP there too, on unix:PATH or on a port of an address [default: nowhere]
+    /// Answer HAProxy by SPOP there too, on unix:PATH, on the abstract socket unix:@NAME, or on a port of an address [default: nowhere]
     #[arg(long, value_name = "ADDRESS")]
     spop: Vec<Address>,
     /// Certificate of the bridge in PEM, and those that lead to its CA; for addresses that are no loopback ones
@@ -118,12 +119,27 @@ struct Configuration {
     /// Policy document, which says whether requests pass while the bridge does not answer
     #[arg(long, value_name = "FILE", default_value = POLICY)]
     policy: PathBuf,
-    /// Where the bridge answers the proxy [default: unix:/run/limiter-bridge/bridge.sock; for Envoy, grpc.sock there; for HAProxy, 127.0.0.1:9191]
+    /// Where the bridge answers the proxy [default: unix:/run/limiter-bridge/bridge.sock; for Envoy, grpc.sock there; for HAProxy, unix:@limiter-spop]
     #[arg(long, value_name = "ADDRESS", value_parser = place)]
     listen: Option<Place>,
     /// Name in the certificate of the bridge, which the proxy verifies; for an address that is no loopback one
     #[arg(long, value_name = "NAME", default_value = "limiter-bridge", value_parser = tls_name)]
     tls_name: String,
+}
+
+/// A proxy is to ask an abstract socket that does not pad its name as HAProxy does.
+#[derive(Debug, Error)]
+#[error("{0} cannot ask an abstract socket of the bridge: only HAProxy does")]
+struct AbstractSocket(&'static str);
+
+impl Failure for AbstractSocket {
+    fn exit_code(&self) -> u8 {
+        2
+    }
+
+    fn remedy(&self) -> Option<String> {
+        Some("give unix:PATH, or leave out --listen".to_owned())
+    }
 }
 
 /// The proxy of a name.
@@ -135,7 +151,9 @@ fn named(name: String) -> Result<Proxy, String> {
 pub(super) fn unix_socket(text: &str) -> Result<PathBuf, String> {
     match text.parse()? {
         Address::Unix(path) => Ok(path),
-        Address::Tcp(_) => Err("it answers on a Unix socket: give unix:PATH".to_owned()),
+        Address::Tcp(_) | Address::Abstract(_) => {
+            Err("it answers on a Unix socket: give unix:PATH".to_owned())
+        }
     }
 }
 
@@ -147,6 +165,13 @@ fn tls_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// What a name of a socket may have that is written into a configuration as it is.
+const PLAIN: &str = "letters, digits and /._-+@";
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/._-+@".contains(&byte)
+}
+
 /// An address that can be written into a configuration as it is.
 fn place(text: &str) -> Result<Place, String> {
     match text.parse()? {
@@ -156,12 +181,14 @@ fn place(text: &str) -> Result<Place, String> {
         )),
         Address::Tcp(address) => Ok(Place::Tcp(address)),
         Address::Unix(path) => {
-            let path = path.to_str().filter(|path| {
-                path.bytes().all(|it| it.is_ascii_alphanumeric() || b"/._-+@".contains(&it))
-            });
-            let path = path.ok_or("a proxy is told only of paths of letters, digits and /._-+@")?;
+            let path = path.to_str().filter(|path| path.bytes().all(is_plain));
+            let path = path.ok_or(format!("a proxy is told only of paths of {PLAIN}"))?;
             Ok(Place::Unix(path.to_owned()))
         }
+        Address::Abstract(name) => match name.bytes().all(is_plain) {
+            true => Ok(Place::Unix(format!("@{name}"))),
+            false => Err(format!("a proxy is told only of names of {PLAIN}")),
+        },
     }
 }
 
@@ -217,6 +244,10 @@ impl Configuration {
             Place::Tcp(address) if !address.ip().is_loopback() => Place::Tls(address, tls_name),
             place => place,
         };
+        let is_haproxy = matches!(proxy, Proxy::Haproxy | Proxy::HaproxySpoe);
+        if matches!(bridge, Place::Unix(path) if path.starts_with('@') && !is_haproxy) {
+            return Err(AbstractSocket(proxy.name()).into());
+        }
         let config = Config { proxy, bridge, policy: &policy };
         if output.is_json() {
             let shape = json!({ "proxy": proxy.name(), "config": config.to_string() });

@@ -40,8 +40,6 @@ pub(in crate::bridge) struct Question<'h> {
     pub(in crate::bridge) connection: Option<Connection>,
     /// Whether a proxy on another host asks. None of its connections can be proven here.
     pub(in crate::bridge) is_remote: bool,
-    /// Whether the answer to whoever goes on over a limit may wait for the agent.
-    pub(in crate::bridge) may_wait: bool,
     /// How many times what it costs by the policy.
     pub(in crate::bridge) cost: u64,
     /// Whether it is only asked about, and not charged.
@@ -100,7 +98,7 @@ impl Service {
         let asked = Asked::read(request.headers(), limits)?;
         let connection = connection(request.headers(), peer);
         let is_remote = peer == Peer::Certificate;
-        let question = Question { asked, connection, is_remote, may_wait: true, cost, peek };
+        let question = Question { asked, connection, is_remote, cost, peek };
         self.decide_in_turn(&policy, question, [204, deny]).await
     }
 
@@ -114,8 +112,7 @@ impl Service {
         let asked = Asked::forwarded(request.method().as_str(), target, request.headers())?;
         let is_remote = peer == Peer::Certificate;
         let connection = connection(request.headers(), peer);
-        let question =
-            Question { asked, connection, is_remote, may_wait: true, cost: 1, peek: false };
+        let question = Question { asked, connection, is_remote, cost: 1, peek: false };
         // It takes 200 alone for one that passes.
         self.decide_in_turn(&self.in_force.policy(), question, [200, 429]).await
     }
@@ -164,7 +161,7 @@ impl Service {
         checked: &Arc<Policy>,
         question: &Question<'_>,
     ) -> Result<Decision, Fault> {
-        let Question { asked, connection, is_remote, may_wait, cost, peek } = question;
+        let Question { asked, connection, is_remote, cost, peek } = question;
         asked.check(checked)?;
         let left = match checked.limits.iter().any(is_of_requests) {
             true => self.kernel.left(checked, asked.source()).await,
@@ -198,7 +195,7 @@ impl Service {
             };
             let pushed = self.pusher.refused(&policy, limit, &refusal, connection, now);
             // While the agent is away, there is nothing to wait for.
-            if let Some(pushed) = pushed.filter(|_| *may_wait && self.link.fault().is_none()) {
+            if let Some(pushed) = pushed.filter(|_| self.link.fault().is_none()) {
                 pushed.settle().await;
             }
         }

@@ -21,7 +21,10 @@ pub(super) fn write(
     on_failure: OnFailure,
 ) -> fmt::Result {
     let server = match bridge {
-        Place::Unix(path) => format!("unix@{path}"),
+        Place::Unix(path) => match path.strip_prefix('@') {
+            Some(name) => format!("abns@{name}"),
+            None => format!("unix@{path}"),
+        },
         Place::Tcp(address) | Place::Tls(address, _) => address.to_string(),
     };
     let patience = bridge.patience();

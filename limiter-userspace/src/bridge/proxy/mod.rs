@@ -64,8 +64,8 @@ impl Proxy {
         let unix = |name| Place::Unix(format!("/run/limiter-bridge/{name}"));
         match self {
             Self::Envoy => unix("grpc.sock"),
-            // It cannot reach a Unix socket from the folder that its package locks it in (`chroot`).
-            Self::Haproxy | Self::HaproxySpoe => Place::Tcp(([127, 0, 0, 1], 9191).into()),
+            // From the folder that its package locks it in (`chroot`), it reaches no path, and an abstract name.
+            Self::Haproxy | Self::HaproxySpoe => Place::Unix("@limiter-spop".to_owned()),
             Self::Nginx | Self::Caddy | Self::EnvoyExtAuthz | Self::Traefik => unix("bridge.sock"),
         }
     }
@@ -74,7 +74,7 @@ impl Proxy {
 /// Where the bridge answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A Unix socket of this path.
+    /// A Unix socket of this path; of an abstract one, for HAProxy, `@` and its name.
     Unix(String),
     /// A port of an address.
     Tcp(SocketAddr),

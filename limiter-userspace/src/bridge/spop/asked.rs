@@ -99,8 +99,7 @@ impl Told {
             _ => None,
         };
         let is_remote = peer == Peer::Certificate;
-        // Others wait behind it on the same connection.
-        Ok(Question { asked, connection, is_remote, may_wait: false, cost: 1, peek: false })
+        Ok(Question { asked, connection, is_remote, cost: 1, peek: false })
     }
 }
 

@@ -6,7 +6,7 @@ use limiter_tests::traffic::Connection;
 
 use super::{
     super::{SMALL, agent::Agent, json::send},
-    proxies::{Proxy, bridge, bridge_with},
+    proxies::{ABSTRACT, Proxy, bridge, bridge_with},
     *,
 };
 
@@ -47,7 +47,8 @@ impl Floors {
         bench.hosts.client.ip(&addresses.collect::<String>()).unwrap();
         bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
         let agent = document.path().with_file_name("agent.sock");
-        let bridge = bridge_with(&bench, &document, &format!("--agent unix:{}", agent.display()));
+        let arguments = format!("--agent unix:{} --spop {ABSTRACT}", agent.display());
+        let bridge = bridge_with(&bench, &document, &arguments);
         Self { bench, document, bridge }
     }
 
@@ -205,7 +206,10 @@ fn a_cdn_whose_clients_nginx_does_not_know_is_never_blocked() {
 fn who_ignores_429_of_a_proxy_is_dropped(name: &str) {
     let floors = Floors::new(PENALTY);
     let _agent = floors.agent();
-    let _proxy = Proxy::start(&floors.bench, &floors.document, name);
+    let _proxy = match name {
+        "haproxy" => Proxy::start_at(&floors.bench, &floors.document, name, "", ABSTRACT),
+        _ => Proxy::start(&floors.bench, &floors.document, name),
+    };
     floors.go_on_unharmed(5, "X-Forwarded-For: 203.0.113.9\r\n");
     assert!(floors.count("proxied") > 0);
     floors.go_on(3, "X-Limiter-Peer: 198.18.0.5 7777 198.18.0.2 8080\r\n");
@@ -221,6 +225,12 @@ fn who_ignores_429_of_envoy_is_dropped_in_the_kernel_and_nobody_else() {
 #[test]
 fn who_ignores_429_of_caddy_is_dropped_in_the_kernel_and_nobody_else() {
     who_ignores_429_of_a_proxy_is_dropped("caddy");
+}
+
+/// As printed, by an abstract socket: HAProxy is locked in a folder, as by its package.
+#[test]
+fn who_ignores_429_of_haproxy_is_dropped_in_the_kernel_and_nobody_else() {
+    who_ignores_429_of_a_proxy_is_dropped("haproxy");
 }
 
 #[test]

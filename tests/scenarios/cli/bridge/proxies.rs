@@ -22,6 +22,8 @@ const SERVICE: &str = "127.0.0.1:8000";
 const PORT: u16 = 8080;
 /// Where Traefik asks the bridge, as it asks no Unix socket.
 const TCP: &str = "127.0.0.1:9190";
+/// Where HAProxy asks the bridge from a folder that it is locked in.
+pub(super) const ABSTRACT: &str = "unix:@limiter-spop";
 /// Longer than a proxy waits for the bridge, and shorter than anybody notices.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -59,13 +61,13 @@ impl<'b> Proxy<'b> {
         document: &Document,
         name: &str,
         more: &str,
-        at: &str,
+        place: &str,
     ) -> Self {
         bench.hosts.router.ip("link set lo up").unwrap();
         serve(&bench.hosts.router.namespace, SERVICE).unwrap();
         let folder = document.path().parent().unwrap().to_owned();
         let config = |name: &str| {
-            let command = format!("bridge config {name} --policy FILE --listen {at}");
+            let command = format!("bridge config {name} --policy FILE --listen {place}");
             let config = bench.done(&document.in_place(&command)).stdout;
             // A proxy that asks by TLS has its files there.
             config.replace("/etc/limiter/tls", &folder.join("tls").display().to_string())
@@ -100,8 +102,12 @@ impl<'b> Proxy<'b> {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
                 let config =
                     config.replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"));
-                let main = "global\n    user www-data\n    group www-data\n    nbthread 1\n\n";
-                fs::write(folder.join("haproxy.cfg"), main.to_owned() + &config).unwrap();
+                // There is no path of a socket in it.
+                let root = format!("    chroot {at}/root\n");
+                fs::create_dir(folder.join("root")).unwrap();
+                let root = if place == ABSTRACT { &*root } else { "" };
+                let main = "global\n    user www-data\n    group www-data\n    nbthread 1\n";
+                fs::write(folder.join("haproxy.cfg"), format!("{main}{root}\n{config}")).unwrap();
                 (
                     program("LIMITER_HAPROXY", "haproxy/usr/sbin/haproxy"),
                     format!("-f {at}/haproxy.cfg"),
@@ -644,6 +650,9 @@ fn traefik_is_told_an_address_by_tcp() {
     assert_eq!(json["config"], config);
     let outcome = bench.run("bridge config nginx --listen unix:/run/a;b.sock").outcome().unwrap();
     outcome.assert_exit_code(2).assert_says(&["letters, digits"]);
+    let outcome =
+        bench.run(&document.in_place("bridge config nginx --policy FILE --listen unix:@a"));
+    outcome.outcome().unwrap().assert_exit_code(2).assert_says(&["only HAProxy", "unix:PATH"]);
     let outcome = bench.run("bridge config apache").outcome().unwrap();
     outcome.assert_exit_code(2).assert_says(&["nginx", "caddy", "traefik"]);
 }
