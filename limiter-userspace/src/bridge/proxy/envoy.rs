@@ -169,6 +169,7 @@ fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
 
 /// The connection, in place of what the client says.
 const PEER: &str = r#"                  # The connection, whatever the source: a peer that goes on over a limit with a penalty is blocked, if the bridge is asked on a Unix socket.
+                  # None is blocked by Envoy before 1.28, which adds itself to X-Forwarded-For.
                   - { key: x-limiter-peer, value: "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_DIRECT_REMOTE_PORT% %DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT% %DOWNSTREAM_LOCAL_PORT%" }
 "#;
 
