@@ -1,8 +1,14 @@
 //! The state of limits on requests: what each key is charged.
 //!
-//! A set-associative table, as that of the kernel state: a key belongs to a set of [`WAYS`] entries, by its hash. A key that
-//! owes nothing is as good as a new one, so its entry is given to another key when its set is full. A key that owes is never
-//! evicted. When all keys of a set owe, a newcomer is charged to the shared state of its row.
+//! A set-associative table, as that of the kernel state, in which a key may be in two sets of [`WAYS`] entries, by two parts of
+//! its hash:
+//!
+//! * A key that owes nothing is as good as a new one, so its entry is given to another key when its set is full. A key that owes
+//!   is never evicted.
+//! * A newcomer goes to its second set only when all keys of its first set owe. When those of both do, one of them is moved to
+//!   the other set that it may be in. When none can be moved, the newcomer is charged to the shared state of its row. That
+//!   befalls the first one when more than 90 % of all keys owe.
+//! * Each set counts the keys that it is the first set of and that are in their second one. So most look-ups need one set.
 //!
 //! **One owner.** A process has the table alone, by a lock on its file, and one thread decides at a time. So words are
 //! loaded and stored one after the other, without an exchange. Whoever counts open requests for monitoring reads them meanwhile.
@@ -16,6 +22,7 @@
 //!   not; nobody was given its answer.
 //! * A re-scaled state is written beside the old one. The store of a word of the key then says which of both holds.
 //! * An entry that changes hands is freed first, then filled, and gets its key last.
+//! * A key that is moved has its new entry before the old one is freed. The next process frees one of two with the same key.
 //! * A place of an open request is one store, after that of the stamp of its key.
 //! * A log counts an event before it writes the time of it. What was not written is found by its lap, and is given the time of
 //!   the last event, at the next start.
@@ -58,6 +65,10 @@ pub(super) enum Open {
     Shared(Entry),
 }
 
+/// How long no key is moved after none could be, in nanoseconds. A search reads up to 34 sets, and newcomers to a full table would
+/// have everybody wait for theirs.
+const REST: u64 = 1_000_000;
+
 /// The entries of a table. A clone is of the same entries, and any thread may read it while the owner of the table decides: of an entry
 /// that changes hands meanwhile, it reads some of both.
 #[derive(Clone, Debug)]
@@ -73,6 +84,10 @@ pub struct Table {
     seed: [u64; 2],
     /// For each set, the tags of its entries: of the keys, then of those with slots. 0 is a free entry.
     tags: Box<[[Cell<u32>; WAYS]]>,
+    /// For each set, how many keys that it is the first set of are in their second one.
+    away: Box<[Cell<u32>]>,
+    /// When keys are moved again, in nanoseconds.
+    moves_from: Cell<u64>,
     /// The entries that have a key.
     keys: Cell<usize>,
     began: Began,
@@ -118,8 +133,10 @@ impl Table {
 
     fn new(memory: Memory, layout: Layout, seed: [u64; 2], began: Began) -> Self {
         let tags = (0..layout.sets()).map(|_| Default::default()).collect();
+        let away = vec![Cell::new(0); layout.sets()].into();
         let entries = Entries { memory, layout };
-        Self { entries, seed, tags, keys: Cell::new(0), began }
+        let (moves_from, keys) = (Cell::new(0), Cell::new(0));
+        Self { entries, seed, tags, away, moves_from, keys, began }
     }
 
     /// How the table began.
@@ -155,12 +172,27 @@ impl Table {
     /// The entry of a key; `None` if it has none.
     #[inline]
     pub(super) fn find(&self, area: Area, key: Key) -> Option<Entry> {
-        let set = self.layout.set(area, key);
+        let first = self.layout.first_set(area, key);
         // Most keys are there. The tags would be a second cache miss, which the first one has to wait for.
-        let home = self.layout.entry(set, key.home());
+        let home = self.layout.entry(first, key.home());
         if self.key(home) == key {
             return Some(home);
         }
+        match self.find_in(first, key) {
+            None if self.away[first].get() > 0 => self.find_in_second(area, key),
+            found => found,
+        }
+    }
+
+    /// Apart, so that other look-ups keep their registers.
+    #[cold]
+    #[inline(never)]
+    fn find_in_second(&self, area: Area, key: Key) -> Option<Entry> {
+        self.find_in(self.layout.second_set(area, key), key)
+    }
+
+    #[inline]
+    fn find_in(&self, set: usize, key: Key) -> Option<Entry> {
         let mut ways = same(&self.tags[set], key.tag());
         while ways != 0 {
             let entry = self.layout.entry(set, ways.trailing_zeros() as usize);
@@ -173,8 +205,9 @@ impl Table {
     }
 
     /// An entry that a key without one can have at `now`, in nanoseconds: a free one, or one whose key owes nothing, but for
-    /// those that are `taken`. `None` if there is none. Where the class of the key has `share` entries of the set already, only
-    /// one of those can be had: so a flood of keys of one row leaves room for the others.
+    /// those that are `taken`. `None` if there is none. Where the class of the key has `share` entries of a set already, only
+    /// one of those can be had: so a flood of keys of one row leaves room for the others. Keys that are not `taken` may be moved
+    /// for it.
     pub(super) fn vacancy(
         &self,
         area: Area,
@@ -183,32 +216,83 @@ impl Table {
         share: usize,
         taken: impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
-        let set = self.layout.set(area, key);
-        let tags = &self.tags[set];
-        let is_own = |way: &usize| {
-            let tag = tags[*way].get();
-            tag != 0 && tag >> 16 == u32::from(key.class())
+        let sets = [self.layout.first_set(area, key), self.layout.second_set(area, key)];
+        let vacancy =
+            sets.into_iter().find_map(|set| self.vacancy_in(set, key, now, share, &taken));
+        vacancy.or_else(|| self.make_room(sets, key, now, share, &taken))
+    }
+
+    fn vacancy_in(
+        &self,
+        set: usize,
+        key: Key,
+        now: u64,
+        share: usize,
+        taken: &impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
+        let entries = || self.open_to(set, key, share).filter(|entry| !taken(*entry));
+        let is_free = |entry: &Entry| self.tags[set][entry.way()].get() == 0;
+        let is_idle = |entry: &Entry| self.owes(*entry, now) == 0;
+        entries().find(is_free).or_else(|| entries().find(is_idle))
+    }
+
+    /// Moves a key that owes from one of these sets to the other one that it may be in. Returns the entry that it had; `None` if
+    /// no key can be moved.
+    #[cold]
+    fn make_room(
+        &self,
+        sets: [usize; 2],
+        key: Key,
+        now: u64,
+        share: usize,
+        taken: &impl Fn(Entry) -> bool,
+    ) -> Option<Entry> {
+        if now < self.moves_from.get() {
+            return None;
+        }
+        let entries = sets.into_iter().flat_map(|set| self.open_to(set, key, share));
+        let moved = entries.filter(|entry| !taken(*entry)).find_map(|from| {
+            let key = self.key(from);
+            let area = self.layout.area(from);
+            let other = match self.layout.first_set(area, key) {
+                first if first == from.set() => self.layout.second_set(area, key),
+                first => first,
+            };
+            // Its class has no more of that set then than it has of this one: so no set gets more than a share.
+            let share = self.entries_of(from.set(), key.class()).count();
+            Some((from, self.vacancy_in(other, key, now, share, taken)?))
+        });
+        let Some((from, to)) = moved else {
+            self.moves_from.set(now.saturating_add(REST));
+            return None;
         };
-        let is_full = (0..WAYS).filter(is_own).count() >= share;
-        let ways = || (0..WAYS).map(|way| (key.home() + way) % WAYS);
-        let ways = || ways().filter(|way| !is_full || is_own(way));
-        let entry = |way| self.layout.entry(set, way);
-        let free = ways().find(|way| tags[*way].get() == 0 && !taken(entry(*way)));
-        let is_idle = |entry: &Entry| {
-            let word = self.word(*entry).get();
-            self.measure(*entry).owes(word, now) == 0 && !taken(*entry)
-        };
-        free.map(entry).or_else(|| ways().map(entry).find(is_idle))
+        self.put(to, &self.stored(from));
+        self.free(from);
+        Some(from)
+    }
+
+    /// The entries of a set that a key can have if they are free or idle, its home first: all of them, or those of its class where
+    /// that has its `share` of the set.
+    fn open_to(&self, set: usize, key: Key, share: usize) -> impl Iterator<Item = Entry> {
+        let is_full = self.entries_of(set, key.class()).count() >= share;
+        let entries = (0..WAYS).map(move |way| self.layout.entry(set, (key.home() + way) % WAYS));
+        entries.filter(move |entry| !is_full || self.is_of(*entry, key.class()))
+    }
+
+    /// The entries of a set that a class has.
+    fn entries_of(&self, set: usize, class: u16) -> impl Iterator<Item = Entry> {
+        let entries = (0..WAYS).map(move |way| self.layout.entry(set, way));
+        entries.filter(move |entry| self.is_of(*entry, class))
+    }
+
+    fn is_of(&self, entry: Entry, class: u16) -> bool {
+        let tag = self.tags[entry.set()][entry.way()].get();
+        tag != 0 && tag >> 16 == u32::from(class)
     }
 
     /// Gives an entry to a key, with the state in which nothing is charged by this meter at `now`, in nanoseconds.
     pub(super) fn insert(&self, entry: Entry, key: Key, meter: &Meter, now: u64) {
-        if let Some(tags) = self.tags.get(entry.set())
-            && tags[entry.way()].replace(key.tag()) == 0
-        {
-            self.keys.set(self.keys.get() + 1);
-        }
-        self.fill(entry, key, fresh(meter, now), meter.measure());
+        self.put(entry, &Stored::new(key, fresh(meter, now), meter.measure()));
     }
 
     /// Re-scales the state of an entry to a meter at `now`, in nanoseconds. State of another algorithm begins anew.
@@ -255,7 +339,7 @@ impl Table {
         let claimed = claimed.into_iter().zip(keys).filter_map(|(own, key)| {
             own.or_else(|| {
                 let entry = others.next()?;
-                self.fill(entry, *key, 0, Measure::default());
+                self.put(entry, &Stored::new(*key, 0, Measure::default()));
                 Some(entry)
             })
         });
@@ -286,16 +370,44 @@ impl Table {
         released as u64
     }
 
-    /// Gives an entry to a key. It is free meanwhile.
-    fn fill(&self, entry: Entry, key: Key, word: u64, measure: Measure) {
-        self.store(entry, Field::FIRST, 0);
-        for place in self.layout.slots(entry).into_iter().flatten() {
-            self.memory[place].store(0, Ordering::Release);
+    /// Gives an entry to a key with this state. It is free meanwhile.
+    fn put(&self, entry: Entry, stored: &Stored) {
+        self.free(entry);
+        let places = self.layout.slots(entry).into_iter().flatten();
+        for (at, place) in places.enumerate() {
+            let slot = stored.slots.get(at).copied().unwrap_or_default();
+            self.memory[place].store(slot, Ordering::Release);
         }
         let state = Field::STATES[0];
-        self.write(entry, state, word, measure);
-        self.store(entry, Field::SECOND, key.second(state));
-        self.store(entry, Field::FIRST, key.first());
+        self.write(entry, state, stored.word, stored.measure);
+        self.store(entry, Field::SECOND, stored.key.second(state));
+        self.store(entry, Field::FIRST, stored.key.first());
+        self.index(entry, stored.key);
+    }
+
+    /// Takes an entry from its key, if it has one.
+    fn free(&self, entry: Entry) {
+        if let Some(tags) = self.tags.get(entry.set())
+            && tags[entry.way()].replace(0) != 0
+        {
+            self.keys.update(|keys| keys - 1);
+            let first = self.layout.first_set(self.layout.area(entry), self.key(entry));
+            if first != entry.set() {
+                self.away[first].update(|away| away.saturating_sub(1));
+            }
+        }
+        self.store(entry, Field::FIRST, 0);
+    }
+
+    /// Has a key found in its entry. A shared state is found by its row.
+    fn index(&self, entry: Entry, key: Key) {
+        let Some(tags) = self.tags.get(entry.set()) else { return };
+        tags[entry.way()].set(key.tag());
+        self.keys.update(|keys| keys + 1);
+        let first = self.layout.first_set(self.layout.area(entry), key);
+        if first != entry.set() {
+            self.away[first].update(|away| away + 1);
+        }
     }
 
     /// Makes the state that another process left fit for use: computes the tags, completes logs, and frees entries that no
@@ -307,13 +419,12 @@ impl Table {
                 continue;
             }
             let measure = self.measure(entry);
-            let has_slots = self.layout.slots(entry).is_some();
-            let fits = |area| self.layout.set(area, key) == entry.set();
+            let fits = |area| self.layout.area(entry) == area && self.is_in_place(entry, key);
             let is_sound = match Kind::of(measure.kind()) {
                 kind if kind.number() != measure.kind() => false,
                 _ if self.layout.is_shared(entry) => true,
-                Kind::Bucket | Kind::Fixed | Kind::Sliding => !has_slots && fits(Area::Keys),
-                Kind::SlidingLog | Kind::Concurrent => has_slots && fits(Area::Wide),
+                Kind::Bucket | Kind::Fixed | Kind::Sliding => fits(Area::Keys),
+                Kind::SlidingLog | Kind::Concurrent => fits(Area::Wide),
             };
             if !is_sound {
                 self.store(entry, Field::FIRST, 0);
@@ -326,11 +437,16 @@ impl Table {
                     slots.store(place, SlidingLog::copied(&slots, control, control, place));
                 }
             }
-            if let Some(tags) = self.tags.get(entry.set()) {
-                tags[entry.way()].set(key.tag());
-                self.keys.set(self.keys.get() + 1);
-            }
+            self.index(entry, key);
         }
+    }
+
+    /// Whether a key belongs where it is: in its first set, or in its second one and not in its first one, too.
+    fn is_in_place(&self, entry: Entry, key: Key) -> bool {
+        let area = self.layout.area(entry);
+        let first = self.layout.first_set(area, key);
+        let is_in_first = || (0..WAYS).any(|way| self.key(self.layout.entry(first, way)) == key);
+        entry.set() == first || entry.set() == self.layout.second_set(area, key) && !is_in_first()
     }
 
     fn write(&self, entry: Entry, state: Field, word: u64, measure: Measure) {
@@ -357,6 +473,18 @@ impl Entries {
         WideSlots(self.layout.slots(entry).map_or(&[], |slots| &self.memory[slots]))
     }
 
+    /// Nanoseconds from `now` until an entry owes nothing.
+    fn owes(&self, entry: Entry, now: u64) -> u64 {
+        self.measure(entry).owes(self.word(entry).get(), now)
+    }
+
+    /// What an entry holds.
+    fn stored(&self, entry: Entry) -> Stored {
+        let slots = self.slots(entry).0.iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
+        let (word, measure) = (self.word(entry).get(), self.measure(entry));
+        Stored { key: self.key(entry), word, measure, slots }
+    }
+
     /// How many places each key of open requests has at `now`, in nanoseconds: its class, or its shared state, and the places.
     pub(super) fn places(&self, now: u64) -> impl Iterator<Item = (Open, u64)> {
         let entries = self.layout.with_slots();
@@ -369,7 +497,7 @@ impl Entries {
                 true => Open::Shared(entry),
                 false => Open::Class(key.class()),
             };
-            let is_idle = measure.owes(self.word(entry).get(), now) == 0;
+            let is_idle = self.owes(entry, now) == 0;
             let held = if is_idle { 0 } else { measure.concurrent().held(&self.slots(entry), now) };
             (held > 0).then_some((of, held))
         })
@@ -408,6 +536,23 @@ impl Deref for Table {
     #[inline]
     fn deref(&self) -> &Entries {
         &self.entries
+    }
+}
+
+/// What an entry holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stored {
+    key: Key,
+    word: u64,
+    measure: Measure,
+    /// Those that are missing are 0.
+    slots: Vec<u64>,
+}
+
+impl Stored {
+    /// A state without slots, or with empty ones.
+    const fn new(key: Key, word: u64, measure: Measure) -> Self {
+        Self { key, word, measure, slots: Vec::new() }
     }
 }
 

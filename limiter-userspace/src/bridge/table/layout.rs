@@ -66,7 +66,7 @@ impl Field {
 }
 
 /// A row and what a request has of its key, as 111 bits of a keyed hash and the [class](Self::class) of the row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::bridge) struct Key([u64; 2]);
 
 impl Key {
@@ -174,16 +174,34 @@ impl Layout {
         entry.0 as usize >= self.keys + self.wide
     }
 
-    /// The set of a key.
+    /// The set of a key, unless that has no room.
     #[inline]
-    pub(super) const fn set(&self, area: Area, key: Key) -> usize {
+    pub(super) const fn first_set(&self, area: Area, key: Key) -> usize {
+        // The upper half of the hash, as the lower one is the tag.
+        self.set(area, key.0[0] >> 32)
+    }
+
+    /// The set of a key when its first one has no room. It may be the same.
+    #[inline]
+    pub(super) const fn second_set(&self, area: Area, key: Key) -> usize {
+        // Bits between the class and the one that says which state holds.
+        self.set(area, key.0[1] >> 16 & 0xffff_ffff)
+    }
+
+    /// The set of 32 bits of a hash.
+    #[inline]
+    const fn set(&self, area: Area, bits: u64) -> usize {
         let (first, entries) = match area {
             Area::Keys => (0, self.keys),
             Area::Wide => (self.keys, self.wide),
         };
-        // The upper half of the hash, as the lower one is the tag.
-        let share = (key.0[0] >> 32) * (entries / WAYS) as u64;
+        let share = bits * (entries / WAYS) as u64;
         first / WAYS + (share >> 32) as usize
+    }
+
+    /// The area of an entry.
+    pub(super) const fn area(&self, entry: Entry) -> Area {
+        if (entry.0 as usize) < self.keys { Area::Keys } else { Area::Wide }
     }
 
     /// An entry of a set.

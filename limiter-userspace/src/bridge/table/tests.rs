@@ -1,4 +1,5 @@
 use std::{
+    collections::HashMap,
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::PathBuf,
@@ -73,8 +74,12 @@ fn charge(table: &Table, entry: Entry, meter: &Meter, now: u64) -> bool {
 
 /// Gives an entry to a key and charges one to it; `None` if there is no room.
 fn owing(table: &Table, number: u64) -> Option<Entry> {
-    let entry = table.vacancy(Area::Keys, key(number), NOW, WAYS, |_| false)?;
-    table.insert(entry, key(number), &bucket(5), NOW);
+    owing_of(table, key(number), WAYS)
+}
+
+fn owing_of(table: &Table, key: Key, share: usize) -> Option<Entry> {
+    let entry = table.vacancy(Area::Keys, key, NOW, share, |_| false)?;
+    table.insert(entry, key, &bucket(5), NOW);
     assert!(charge(table, entry, &bucket(5), NOW));
     Some(entry)
 }
@@ -101,6 +106,60 @@ fn a_key_that_owes_is_never_evicted_and_one_that_does_not_is() {
 }
 
 #[test]
+fn newcomers_have_room_until_nine_tenths_of_all_keys_owe() {
+    let fill = |share, class: fn(u64) -> u16| {
+        let table = Table::in_memory(1 << 14);
+        let keys = (0..).map(|number| key(number).of_class(class(number)));
+        let known: Vec<_> =
+            keys.take_while(|key| owing_of(&table, *key, share).is_some()).collect();
+        assert!(known.iter().all(|key| table.find(Area::Keys, *key).is_some()));
+        assert_eq!(known.len(), table.keys());
+        known.len() as f64 / f64::from(1 << 14)
+    };
+    let fill_of_one = fill(WAYS, |_| 1);
+    assert!(fill_of_one > 0.9, "{fill_of_one}");
+    // Of several limits, one has half of each set.
+    let fill_of_half = fill(WAYS / 2, |_| 1);
+    assert!((0.4..=0.5).contains(&fill_of_half), "{fill_of_half}");
+    let fill_of_three = fill(WAYS / 2, |number| (number % 3) as u16);
+    assert!(fill_of_three > 0.9, "{fill_of_three}");
+}
+
+#[test]
+fn a_set_whose_keys_came_back_or_went_is_the_only_one_that_is_searched() {
+    let table = Table::in_memory(64);
+    let away = || table.away.iter().map(Cell::get).sum::<u32>();
+    assert_eq!((0..1_000).filter(|number| owing(&table, *number).is_some()).count(), 64);
+    assert!(away() > 0);
+    let later = NOW + SECOND + 1;
+    for number in 1_000..10_000 {
+        let entry = table.vacancy(Area::Keys, key(number), later, WAYS, |_| false).unwrap();
+        table.insert(entry, key(number), &bucket(5), later);
+    }
+    assert_eq!((away(), table.keys()), (0, 64));
+}
+
+#[test]
+fn a_key_that_was_being_moved_is_there_once() {
+    let directory = Directory::new();
+    let stored = {
+        let table = directory.open();
+        let is_elsewhere = |key| {
+            table.layout.first_set(Area::Keys, key) != table.layout.second_set(Area::Keys, key)
+        };
+        let number = (0..).find(|number| is_elsewhere(key(*number))).unwrap();
+        let stored = table.stored(owing(&table, number).unwrap());
+        // The process is killed before it frees the old entry.
+        let second = table.layout.second_set(Area::Keys, key(number));
+        table.put(table.layout.entry(second, 3), &stored);
+        stored
+    };
+    let table = directory.open();
+    assert_eq!(table.keys(), 1);
+    assert_eq!(table.stored(table.find(Area::Keys, stored.key).unwrap()), stored);
+}
+
+#[test]
 fn a_key_is_where_it_is_looked_for_first_if_that_is_free() {
     let table = Table::in_memory(64);
     let is_home = |number| {
@@ -109,7 +168,7 @@ fn a_key_is_where_it_is_looked_for_first_if_that_is_free() {
         entry.way() == key(number).home()
     };
     assert!(is_home(0));
-    let set = |number| table.layout.set(Area::Keys, key(number));
+    let set = |number| table.layout.first_set(Area::Keys, key(number));
     let with_first = |number: &u64| set(*number) == set(0) && key(*number).home() == key(0).home();
     // The second one finds its place taken.
     assert!(!is_home((1..).find(with_first).unwrap()));
@@ -313,6 +372,62 @@ fn a_table_knows_whether_a_disk_can_stall_it() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// A key that owes keeps its entry and what is in it, wherever it is moved, and has no other one.
+    #[test]
+    fn a_key_that_owes_is_there_once(
+        is_wide in any::<bool>(),
+        steps in prop::collection::vec((0..160_u64, 0..SECOND / 8, 0..3_usize), 250),
+    ) {
+        // Four sets.
+        let (table, area, meter, share) = match is_wide {
+            true => (Table::in_memory(2_048), Area::Wide, log(), WAYS),
+            false => (Table::in_memory(64), Area::Keys, bucket(5), WAYS / 2),
+        };
+        let (mut now, mut held) = (NOW, HashMap::new());
+        for (number, pause, class) in steps {
+            now += pause;
+            let key = key(number).of_class(class as u16);
+            let found = table.find(area, key);
+            let entry = found.or_else(|| {
+                let entry = table.vacancy(area, key, now, share, |_| false)?;
+                table.insert(entry, key, &meter, now);
+                Some(entry)
+            });
+            if let Some(entry) = entry {
+                if meter.is_wide() {
+                    let (word, slots) = (table.word(entry), table.slots(entry));
+                    let log = meter.sliding_log();
+                    if let Ok(look) = log.look(&word, &slots, now) {
+                        log.attempt(&word, &slots, look, now).unwrap();
+                    }
+                } else {
+                    charge(&table, entry, &meter, now);
+                }
+                held.insert(key, (now + table.owes(entry, now), table.stored(entry)));
+            }
+            held.retain(|_, (until, _)| *until > now);
+            for (key, (_, stored)) in &held {
+                let found = table.find(area, *key).map(|entry| table.stored(entry));
+                prop_assert_eq!(found.as_ref(), Some(stored));
+            }
+            let mut keys: Vec<_> = table.layout.entries().map(|entry| table.key(entry)).collect();
+            keys.retain(|key| !key.is_none());
+            prop_assert_eq!(keys.len(), table.keys());
+            keys.sort_unstable();
+            keys.dedup();
+            prop_assert_eq!(keys.len(), table.keys(), "a key is there twice");
+            for set in 0..table.layout.sets() {
+                for class in 0..3 {
+                    prop_assert!(table.entries_of(set, class).count() <= share);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever the file holds, the table can be used.
@@ -332,7 +447,7 @@ proptest! {
             for (number, entry) in (0..).zip(table.layout.entries()) {
                 let area = if table.layout.slots(entry).is_some() { Area::Wide } else { Area::Keys };
                 let own = (number..).map(key).take(600);
-                let own = own.filter(|own| table.layout.set(area, *own) == entry.set());
+                let own = own.filter(|own| table.layout.first_set(area, *own) == entry.set());
                 if let Some(own) = own.into_iter().next() {
                     table.store(entry, Field::FIRST, own.first());
                     table.store(entry, Field::SECOND, own.second(Field::STATES[number as usize % 2]));
