@@ -134,7 +134,14 @@ impl fmt::Display for Event {
             Self::Applied { document, limits } => {
                 write!(f, "{}: in force, with {limits} limits on requests", name(document))
             }
-            Self::State { file, began } => write!(f, "{}: {began}", name(file)),
+            Self::State { file, began } => {
+                let word = if matches!(began, Began::Resized { lost: 1.., .. }) {
+                    "warning: "
+                } else {
+                    ""
+                };
+                write!(f, "{word}{}: {began}", name(file))
+            }
             Self::Stalling { file } => f.write_str(&stalling(file)),
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {
@@ -206,7 +213,7 @@ impl Serialize for Dated {
             }
             Event::State { file, began } => {
                 map.serialize_entry("file", &name(file))?;
-                map.serialize_entry("kept", &(*began == Began::Kept))?;
+                map.serialize_entry("kept", &began.is_whole())?;
                 map.serialize_entry("message", &began.to_string())?;
             }
             Event::Stalling { file } => map.serialize_entry("message", &stalling(file))?,

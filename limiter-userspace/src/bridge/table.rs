@@ -41,6 +41,7 @@ use limiter_common::{
     base::slots::Slots as _,
 };
 
+use self::file::Opened;
 pub use self::{error::TableError, file::Began};
 pub(super) use self::{
     layout::{Area, Entry, Key, MOST_SHARED},
@@ -110,8 +111,8 @@ impl Table {
     }
 
     /// The table in a file, which is made if it is not there. It has room for so many keys, rounded up to whole sets. State
-    /// that another process left is kept, unless it is of another boot, of another layout or of another size: [`began`](Self::began)
-    /// tells.
+    /// that another process left is kept, unless it is of another boot or of another layout: [`began`](Self::began) tells. What owes
+    /// something in a table of another size is moved to this one; it is lost if the process is killed meanwhile.
     ///
     /// The file takes all of its memory at once. It should be on tmpfs, as a page that is written to a disk can stall a
     /// decision: see [`is_on_tmpfs`](Self::is_on_tmpfs).
@@ -122,11 +123,13 @@ impl Table {
         if keys > Self::MOST_KEYS {
             return Err(TableError::TooManyKeys { keys, most: Self::MOST_KEYS });
         }
-        let layout = Layout::new(keys);
-        let (memory, seed, began) = file::open(path, &layout)?;
-        let table = Self::new(memory, layout, seed, began);
-        if began == Began::Kept {
-            table.recover();
+        let (layout, now) = (Layout::new(keys), crate::datapath::sys::monotonic());
+        let Opened { memory, seed, began, before } = file::open(path, &layout, now)?;
+        let mut table = Self::new(memory, layout, seed, began);
+        match began {
+            Began::Kept => table.recover(),
+            Began::Resized { .. } => table.adopt(&before, now),
+            _ => {}
         }
         Ok(table)
     }
@@ -413,40 +416,33 @@ impl Table {
     /// Makes the state that another process left fit for use: computes the tags, completes logs, and frees entries that no
     /// process can have left.
     fn recover(&self) {
-        for entry in self.layout.entries() {
-            let key = self.key(entry);
-            if key.is_none() {
-                continue;
-            }
-            let measure = self.measure(entry);
-            let fits = |area| self.layout.area(entry) == area && self.is_in_place(entry, key);
-            let is_sound = match Kind::of(measure.kind()) {
-                kind if kind.number() != measure.kind() => false,
-                _ if self.layout.is_shared(entry) => true,
-                Kind::Bucket | Kind::Fixed | Kind::Sliding => fits(Area::Keys),
-                Kind::SlidingLog | Kind::Concurrent => fits(Area::Wide),
-            };
-            if !is_sound {
+        for entry in self.layout.entries().filter(|entry| !self.key(*entry).is_none()) {
+            if self.is_sound(entry) {
+                self.complete(entry);
+                self.index(entry, self.key(entry));
+            } else {
                 self.store(entry, Field::FIRST, 0);
-                continue;
             }
-            // Each place of open requests is whole.
-            if measure.kind() == Kind::SlidingLog.number() {
-                let (slots, control) = (self.slots(entry), self.word(entry).get());
-                for place in 0..SlidingLog::MOST {
-                    slots.store(place, SlidingLog::copied(&slots, control, control, place));
-                }
-            }
-            self.index(entry, key);
         }
     }
 
-    /// Whether a key belongs where it is: in its first set, or in its second one and not in its first one, too.
-    fn is_in_place(&self, entry: Entry, key: Key) -> bool {
-        let area = self.layout.area(entry);
-        let first = self.layout.first_set(area, key);
-        let is_in_first = || (0..WAYS).any(|way| self.key(self.layout.entry(first, way)) == key);
-        entry.set() == first || entry.set() == self.layout.second_set(area, key) && !is_in_first()
+    /// Takes over what was [owed](Entries::owing) at `now`, in nanoseconds, in a table of another size.
+    fn adopt(&mut self, before: &Owing, now: u64) {
+        for (entry, stored) in self.layout.shared().zip(&before.shared) {
+            self.put(entry, stored);
+        }
+        let (mut kept, mut lost) = (0, 0);
+        for stored in &before.keys {
+            let area = if stored.slots.is_empty() { Area::Keys } else { Area::Wide };
+            match self.vacancy(area, stored.key, now, WAYS, |_| false) {
+                Some(entry) => {
+                    self.put(entry, stored);
+                    kept += 1;
+                }
+                None => lost += 1,
+            }
+        }
+        self.began = Began::Resized { kept, lost };
     }
 
     fn write(&self, entry: Entry, state: Field, word: u64, measure: Measure) {
@@ -461,6 +457,52 @@ impl Table {
 }
 
 impl Entries {
+    /// What owes something at `now`, in nanoseconds.
+    fn owing(&self, now: u64) -> Owing {
+        let mut owing = Owing::default();
+        for entry in self.layout.entries() {
+            if self.key(entry).is_none() || !self.is_sound(entry) || self.owes(entry, now) == 0 {
+                continue;
+            }
+            self.complete(entry);
+            match self.layout.is_shared(entry) {
+                true => owing.shared.push(self.stored(entry)),
+                false => owing.keys.push(self.stored(entry)),
+            }
+        }
+        owing
+    }
+
+    /// Whether a process can have left an entry that has a key.
+    fn is_sound(&self, entry: Entry) -> bool {
+        let kind = self.measure(entry).kind();
+        let fits = |area| self.layout.area(entry) == area && self.is_in_place(entry);
+        match Kind::of(kind) {
+            other if other.number() != kind => false,
+            _ if self.layout.is_shared(entry) => true,
+            Kind::Bucket | Kind::Fixed | Kind::Sliding => fits(Area::Keys),
+            Kind::SlidingLog | Kind::Concurrent => fits(Area::Wide),
+        }
+    }
+
+    /// Whether a key is where it belongs: in its first set, or in its second one and not in its first one, too.
+    fn is_in_place(&self, entry: Entry) -> bool {
+        let (area, key) = (self.layout.area(entry), self.key(entry));
+        let first = self.layout.first_set(area, key);
+        let is_in_first = || (0..WAYS).any(|way| self.key(self.layout.entry(first, way)) == key);
+        entry.set() == first || entry.set() == self.layout.second_set(area, key) && !is_in_first()
+    }
+
+    /// Writes the events of a log that a process counted and did not write. Each place of open requests is whole.
+    fn complete(&self, entry: Entry) {
+        if self.measure(entry).kind() == Kind::SlidingLog.number() {
+            let (slots, control) = (self.slots(entry), self.word(entry).get());
+            for place in 0..SlidingLog::MOST {
+                slots.store(place, SlidingLog::copied(&slots, control, control, place));
+            }
+        }
+    }
+
     /// The word of an entry's state.
     #[inline]
     pub(super) fn word(&self, entry: Entry) -> StateWord<'_> {
@@ -547,6 +589,14 @@ struct Stored {
     measure: Measure,
     /// Those that are missing are 0.
     slots: Vec<u64>,
+}
+
+/// What owed something in a table of another size.
+#[derive(Debug, Default)]
+struct Owing {
+    keys: Vec<Stored>,
+    /// The shared states of rows.
+    shared: Vec<Stored>,
 }
 
 impl Stored {

@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::{
-    TableError,
+    Entries, Owing, TableError,
     layout::{HEADER, Layout},
     memory::{Mapping, Memory},
 };
@@ -41,29 +41,59 @@ pub enum Began {
     New,
     /// There was some of another version of the layout.
     OtherLayout,
-    /// There was some of a table of another size.
-    OtherSize,
+    /// It was that of a table of another size. What owed something was moved.
+    Resized {
+        /// The keys that were moved.
+        kept: usize,
+        /// The keys that found no room.
+        lost: usize,
+    },
     /// There was some of another boot, whose clock began elsewhere.
     OtherBoot,
     /// There was a file that no process had completed.
     Unfinished,
 }
 
+impl Began {
+    /// Whether all state that another process left is there.
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Kept | Self::Resized { lost: 0, .. })
+    }
+}
+
+/// A file that was opened.
+pub(super) struct Opened {
+    pub(super) memory: Memory,
+    pub(super) seed: [u64; 2],
+    pub(super) began: Began,
+    /// What owed something in a table of another size.
+    pub(super) before: Owing,
+}
+
 impl fmt::Display for Began {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Resized { kept, lost: 0 } => {
+                return write!(f, "the state of {kept} keys was moved to a table of another size");
+            }
+            Self::Resized { kept, lost } => {
+                return write!(
+                    f,
+                    "the state of {kept} keys was moved to a table of another size, and that of {lost} keys found no room and is lost: \
+                     they begin anew; start the bridge with more --keys"
+                );
+            }
             Self::Kept => "the state of the process before is kept",
             Self::New => "there was no state yet",
             Self::OtherLayout => "the state was of another version of limiter, and began anew",
-            Self::OtherSize => "the state was of a table of another size, and began anew",
             Self::OtherBoot => "the state was from before the host was started, and began anew",
             Self::Unfinished => "the file of the state was incomplete, and began anew",
         })
     }
 }
 
-/// Opens and locks a file, and makes it if need be. Returns its memory and its seed.
-pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Began), TableError> {
+/// Opens and locks a file, and makes it if need be, at `now` in nanoseconds.
+pub(super) fn open(path: &Path, layout: &Layout, now: u64) -> Result<Opened, TableError> {
     let failed = |action| move |source| TableError::system(action, path, source);
     let file = open_file(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -76,27 +106,36 @@ pub(super) fn open(path: &Path, layout: &Layout) -> Result<(Memory, [u64; 2], Be
     let began = judge(&file, layout, boot, &mut header)
         .map_err(failed("read"))?
         .ok_or_else(|| TableError::Foreign { path: path.to_owned() })?;
-    if began == Began::Kept {
-        let [_, _, _, _, _, a, b, ..] = header;
+    let map = |file, layout: &Layout| {
         let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
-        return Ok((Memory::Mapped(mapping.into()), [a, b], began));
+        Ok(Memory::Mapped(mapping.into()))
+    };
+    let [_, _, sizes @ .., a, b, _, _, _, _, _] = header;
+    let (mut seed, mut before) = ([a, b], Owing::default());
+    match (began, Layout::of_sizes(sizes)) {
+        (Began::Kept, _) => {
+            return Ok(Opened { memory: map(file, layout)?, seed, began, before });
+        }
+        (Began::Resized { .. }, Some(layout)) => {
+            let file = file.try_clone().map_err(failed("open"))?;
+            before = Entries { memory: map(file, &layout)?, layout }.owing(now);
+        }
+        _ => seed = sys::random().map_err(failed("draw random numbers for"))?,
     }
-    let seed = sys::random().map_err(failed("draw random numbers for"))?;
     reserve(&file, layout).map_err(|source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             TableError::NoSpace { path: path.to_owned(), bytes: layout.words() * size_of::<u64>() }
         }
         _ => failed("write")(source),
     })?;
-    let mapping = Mapping::new(file, layout.words()).map_err(failed("map"))?;
-    let memory = Memory::Mapped(mapping.into());
+    let memory = map(file, layout)?;
     let [keys, wide, shared] = layout.sizes();
     let ([a, b], [low, high]) = (seed, boot);
     let header = [MAGIC, LAYOUT, keys, wide, shared, a, b, 0, 0, low, high, 1];
     for (word, new) in memory.iter().zip(header) {
         word.store(new, Ordering::Release);
     }
-    Ok((memory, seed, began))
+    Ok(Opened { memory, seed, began, before })
 }
 
 /// Opens the file, for this user alone.
@@ -164,10 +203,12 @@ fn judge(
         () if read < header.len() || complete != 1 => Some(Began::Unfinished),
         () if version != LAYOUT => Some(Began::OtherLayout),
         () if [low, high] != boot => Some(Began::OtherBoot),
-        () if sizes != layout.sizes() || length != layout.words() as u64 * 8 => {
-            Some(Began::OtherSize)
-        }
-        () => Some(Began::Kept),
+        () => Some(match Layout::of_sizes(sizes) {
+            Some(own) if length != own.words() as u64 * 8 => Began::Unfinished,
+            Some(own) if own == *layout => Began::Kept,
+            Some(_) => Began::Resized { kept: 0, lost: 0 },
+            None => Began::OtherLayout,
+        }),
     })
 }
 

@@ -140,6 +140,12 @@ impl Layout {
         Self { keys, wide: (keys / KEYS_PER_WIDE).max(1).next_multiple_of(WAYS) }
     }
 
+    /// The layout of these [`sizes`](Self::sizes); `None` if there is none.
+    pub(super) fn of_sizes(sizes: [u64; 3]) -> Option<Self> {
+        let layout = Self::new(usize::try_from(sizes[0]).ok()?);
+        (layout.sizes() == sizes).then_some(layout)
+    }
+
     /// What tells the layout from that of another size.
     pub(super) const fn sizes(&self) -> [u64; 3] {
         [self.keys as u64, self.wide as u64, MOST_SHARED as u64]

@@ -328,18 +328,55 @@ fn state_that_is_of_no_use_begins_anew() {
         table.began()
     };
     assert_eq!(began_after(1, 1), Began::OtherLayout);
-    assert_eq!(began_after(2, 80), Began::OtherSize);
+    assert_eq!(began_after(2, 80), Began::Unfinished);
+    assert_eq!(began_after(2, 81), Began::OtherLayout);
     assert_eq!(began_after(9, 1), Began::OtherBoot);
     assert_eq!(began_after(11, 0), Began::Unfinished);
     make();
-    assert_eq!(Table::open(&directory.file(), 128).unwrap().began(), Began::OtherSize);
-    make();
     let bytes = fs::read(directory.file()).unwrap();
     fs::write(directory.file(), &bytes[..bytes.len() - 8]).unwrap();
-    assert_eq!(directory.open().began(), Began::OtherSize);
+    assert_eq!(directory.open().began(), Began::Unfinished);
     fs::write(directory.file(), &bytes[..50]).unwrap();
     assert_eq!(directory.open().began(), Began::Unfinished);
     assert!(directory.open().began().to_string().contains("kept"));
+}
+
+#[test]
+fn what_owes_is_moved_to_a_table_of_another_size() {
+    let directory = Directory::new();
+    let later = crate::datapath::sys::monotonic() + 3_600 * SECOND;
+    let (seed, keys, log, shared) = {
+        let table = Table::open(&directory.file(), 64).unwrap();
+        for (number, now) in (0..40).zip([later, 0].into_iter().cycle()) {
+            let entry = table.vacancy(Area::Keys, key(number), now, WAYS, |_| false).unwrap();
+            table.insert(entry, key(number), &bucket(5), now);
+            assert!(charge(&table, entry, &bucket(5), now));
+        }
+        let wide = table.vacancy(Area::Wide, key(7), later, WAYS, |_| false).unwrap();
+        table.insert(wide, key(7), &log(), later);
+        let (word, slots) = (table.word(wide), table.slots(wide));
+        let look = log().sliding_log().look(&word, &slots, later).unwrap();
+        log().sliding_log().attempt(&word, &slots, look, later).unwrap();
+        let [shared] = table.claim_shared(&[key(1)])[..] else { unreachable!() };
+        table.carry(shared, &bucket(80), later);
+        assert!(charge(&table, shared, &bucket(80), later));
+        let stored = |number| table.stored(table.find(Area::Keys, key(number)).unwrap());
+        let keys: Vec<_> = (0..40).step_by(2).map(stored).collect();
+        (table.seed(), keys, table.stored(wide), table.stored(shared))
+    };
+    for (size, kept, lost) in [(16_384, 21, 0), (64, 21, 0), (1, 17, 4)] {
+        let table = Table::open(&directory.file(), size).unwrap();
+        assert_eq!(table.began(), Began::Resized { kept, lost });
+        assert_eq!((table.keys(), table.seed()), (kept, seed), "those that owe nothing are gone");
+        let found = |area, stored: &&Stored| {
+            table.find(area, stored.key).is_some_and(|entry| table.stored(entry) == **stored)
+        };
+        assert_eq!(keys.iter().filter(|stored| found(Area::Keys, stored)).count(), kept - 1);
+        assert!(found(Area::Wide, &&log));
+        assert_eq!(table.stored(table.claim_shared(&[key(2), key(1)])[1]), shared);
+        assert_eq!(table.began().is_whole(), lost == 0);
+        assert_eq!(table.began().to_string().contains("--keys"), lost > 0);
+    }
 }
 
 #[test]
