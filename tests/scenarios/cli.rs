@@ -34,8 +34,8 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -147,7 +147,8 @@ impl Document {
     pub(crate) fn new(text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = env::temp_dir().join(format!("limiter-cli-{}-{number}", process::id()));
+        // In memory, as the state of a bridge has to be.
+        let folder = Path::new("/dev/shm").join(format!("limiter-cli-{}-{number}", process::id()));
         fs::create_dir(&folder).unwrap();
         let document = Self { folder };
         document.write(text);

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
@@ -46,11 +46,6 @@ pub enum Event {
         file: PathBuf,
         /// What became of it.
         began: Began,
-    },
-    /// The file of the state is on a disk.
-    Stalling {
-        /// The file.
-        file: PathBuf,
     },
     /// A document is in force, and is hardly meant so.
     Warned(Warnings),
@@ -103,7 +98,7 @@ impl Event {
             Self::Listening { .. } => "listening",
             Self::Applied { .. } => "applied",
             Self::State { .. } => "state",
-            Self::Stalling { .. } | Self::Warned(_) => "warned",
+            Self::Warned(_) => "warned",
             Self::Rejected(_) => "rejected",
             Self::AgentAway { .. } => "agent_away",
             Self::AgentBack => "agent_back",
@@ -142,7 +137,6 @@ impl fmt::Display for Event {
                 };
                 write!(f, "{word}{}: {began}", name(file))
             }
-            Self::Stalling { file } => f.write_str(&stalling(file)),
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {
                 write!(f, "{error}\nthe policy in force stays until the document is valid")
@@ -180,13 +174,6 @@ impl fmt::Display for Event {
     }
 }
 
-fn stalling(file: &Path) -> String {
-    format!(
-        "warning: {} is not on a file system in memory (tmpfs), and an answer may wait for a disk; give a file below /run",
-        name(file)
-    )
-}
-
 /// An event, and when it was.
 #[derive(Debug)]
 pub struct Dated {
@@ -216,7 +203,6 @@ impl Serialize for Dated {
                 map.serialize_entry("kept", &began.is_whole())?;
                 map.serialize_entry("message", &began.to_string())?;
             }
-            Event::Stalling { file } => map.serialize_entry("message", &stalling(file))?,
             Event::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
             Event::Rejected(error) => {
                 for (key, value) in described(error).as_object().into_iter().flatten() {

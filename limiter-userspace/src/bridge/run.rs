@@ -93,7 +93,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         Some(path) => Table::open(path, options.keys)?,
         None => Table::in_memory(options.keys),
     };
-    let (began, is_stalling) = (table.began(), !table.is_on_tmpfs());
+    let began = table.began();
     let limits = policy.on_requests.len();
     let in_force = Arc::new(InForce::new(policy, table)?);
     let (events, mut waiting) = mpsc::channel(EVENTS);
@@ -140,9 +140,6 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         }
         if let Some(file) = &options.state {
             tell(Event::State { file: file.clone(), began });
-            if is_stalling {
-                tell(Event::Stalling { file: file.clone() });
-            }
         }
         if !warnings.list().is_empty() {
             tell(Event::Warned(warnings));

@@ -114,8 +114,8 @@ impl Table {
     /// that another process left is kept, unless it is of another boot or of another layout: [`began`](Self::began) tells. What owes
     /// something in a table of another size is moved to this one; it is lost if the process is killed meanwhile.
     ///
-    /// The file takes all of its memory at once. It should be on tmpfs, as a page that is written to a disk can stall a
-    /// decision: see [`is_on_tmpfs`](Self::is_on_tmpfs).
+    /// The file takes all of its memory at once. It has to be on a file system in memory, as a page that is written to a disk can
+    /// stall a decision.
     ///
     /// # Errors
     /// [`TableError`].
@@ -145,11 +145,6 @@ impl Table {
     /// How the table began.
     pub const fn began(&self) -> Began {
         self.began
-    }
-
-    /// Whether the state is in memory alone: it has no file, or one on tmpfs.
-    pub fn is_on_tmpfs(&self) -> bool {
-        self.memory.is_on_tmpfs()
     }
 
     /// The entries that have a key. Keys that owe nothing any more are among them.

@@ -95,7 +95,7 @@ struct Serve {
     #[arg(long, value_name = "N", default_value_t = 262_144,
           value_parser = value_parser!(u32).range(1_024..=16_777_216))]
     keys: u32,
-    /// File that keeps the state over a restart of the bridge; put it on a file system in memory
+    /// File that keeps the state over a restart of the bridge, on a file system in memory, such as below /run
     /// [default: none, and a restart begins anew]
     #[arg(long, value_name = "FILE")]
     state_file: Option<PathBuf>,

@@ -328,7 +328,7 @@ impl Directory {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("limiter-decide-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = std::path::Path::new("/dev/shm").join(name);
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }

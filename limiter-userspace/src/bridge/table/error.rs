@@ -20,6 +20,12 @@ pub enum TableError {
         /// The directory.
         directory: PathBuf,
     },
+    /// The file would be on a disk, which an answer could wait for.
+    #[error("{} is not on a file system in memory, and answers would wait for its disk", .path.display())]
+    OnDisk {
+        /// The file.
+        path: PathBuf,
+    },
     /// Another process has the table.
     #[error("another process has the state in {}", .path.display())]
     InUse {
@@ -87,6 +93,10 @@ impl Failure for TableError {
                 "make it: mkdir -m 700 {}; it should be on tmpfs, as what is below /run is",
                 directory.display()
             ),
+            Self::OnDisk { .. } => {
+                "give a file on a tmpfs, such as one below /run; in a container, mount one there"
+                    .to_owned()
+            }
             Self::InUse { .. } => {
                 "stop that process first, or give this one another file".to_owned()
             }

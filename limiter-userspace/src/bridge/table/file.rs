@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock},
+    fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, statfs},
     io::Errno,
     process::geteuid,
 };
@@ -31,6 +31,9 @@ const MAGIC: u64 = u64::from_be_bytes(*b"limiterB");
 const LAYOUT: u64 = 2;
 /// The identifier of this boot, from the kernel.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// What `statfs` says of file systems in memory (`TMPFS_MAGIC`, `RAMFS_MAGIC`). An overlay mostly lies on a disk.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// How the state of a table began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +98,7 @@ impl fmt::Display for Began {
 /// Opens and locks a file, and makes it if need be, at `now` in nanoseconds.
 pub(super) fn open(path: &Path, layout: &Layout, now: u64) -> Result<Opened, TableError> {
     let failed = |action| move |source| TableError::system(action, path, source);
+    check_file_system(path)?;
     let file = open_file(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -136,6 +140,18 @@ pub(super) fn open(path: &Path, layout: &Layout, now: u64) -> Result<Opened, Tab
         word.store(new, Ordering::Release);
     }
     Ok(Opened { memory, seed, began, before })
+}
+
+/// Checks that a file that is made here would be in memory.
+fn check_file_system(path: &Path) -> Result<(), TableError> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match statfs(directory.unwrap_or(Path::new("."))) {
+        Ok(found) if !IN_MEMORY.contains(&(found.f_type as u64)) => {
+            Err(TableError::OnDisk { path: path.to_owned() })
+        }
+        // Why there is none is found where the file is opened.
+        _ => Ok(()),
+    }
 }
 
 /// Opens the file, for this user alone.

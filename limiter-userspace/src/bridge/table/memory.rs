@@ -15,13 +15,7 @@ use limiter_common::{
     algorithm::concurrent,
     base::{slots::Slots, word::Word},
 };
-use rustix::{
-    fs::fstatfs,
-    mm::{MapFlags, ProtFlags, mmap, munmap},
-};
-
-/// What `statfs` says of a tmpfs (`TMPFS_MAGIC`).
-const TMPFS: u64 = 0x0102_1994;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Words of state. A clone is of the same words.
 #[derive(Clone, Debug)]
@@ -36,16 +30,6 @@ impl Memory {
     /// Words that are 0.
     pub(super) fn owned(words: usize) -> Self {
         Self::Owned((0..words).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// See [`Table::is_on_tmpfs`](super::Table::is_on_tmpfs).
-    pub(super) fn is_on_tmpfs(&self) -> bool {
-        match self {
-            Self::Owned(_) => true,
-            Self::Mapped(mapping) => {
-                fstatfs(&mapping.file).is_ok_and(|found| found.f_type as u64 == TMPFS)
-            }
-        }
     }
 }
 
@@ -66,7 +50,8 @@ impl Deref for Memory {
 pub(super) struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,
-    file: File,
+    /// Has the lock.
+    _file: File,
 }
 
 // SAFETY: the memory belongs to the mapping, as that of a box would; nothing in it belongs to a thread.
@@ -84,7 +69,7 @@ impl Mapping {
         // SAFETY: the kernel chooses a place where nothing is mapped yet.
         let start = unsafe { mmap(ptr::null_mut(), length, access, MapFlags::SHARED, &file, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, words, file })
+        Ok(Self { start, words, _file: file })
     }
 
     #[inline]

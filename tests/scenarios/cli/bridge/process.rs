@@ -84,6 +84,15 @@ fn a_restart_forgets_nobody_who_owes() {
 }
 
 #[test]
+fn a_state_file_on_a_disk_is_refused() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let arguments =
+        "bridge --policy FILE --listen unix:/run/limiter-bridge.sock --state-file /proc/state";
+    let outcome = bench.run(&document.in_place(arguments)).outcome().unwrap();
+    outcome.assert_exit_code(1).assert_says(&["/proc/state", "disk", "below /run"]);
+}
+
+#[test]
 fn a_request_that_is_under_way_is_answered_at_its_end() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));
     let mut bridge = Bridge::start(&bench, &document, "");
