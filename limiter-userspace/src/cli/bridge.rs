@@ -11,14 +11,14 @@ use rustls::pki_types::{DnsName, ServerName};
 use serde_json::json;
 use thiserror::Error;
 
-use super::unix;
+use super::{stderr, unix};
 use crate::{
     agent::address::Address,
     bridge::{
         event::Dated,
         listener::Protocol,
         openapi,
-        proxy::{Config, Place, Proxy},
+        proxy::{Config, Failing, Place, Proxy},
         run::{self, Options},
         tls,
     },
@@ -247,6 +247,17 @@ impl Configuration {
         let is_haproxy = matches!(proxy, Proxy::Haproxy | Proxy::HaproxySpoe);
         if matches!(bridge, Place::Unix(path) if path.starts_with('@') && !is_haproxy) {
             return Err(AbstractSocket(proxy.name()).into());
+        }
+        if let Failing::Closed { untold } = Failing::new(&policy)
+            && !untold.is_empty()
+        {
+            let message = format!(
+                "{proxy} cannot tell which requests these limits with `on_failure: closed` are about, so it refuses all requests \
+                 while the bridge does not answer: {}. Match by path, host and method alone, or remove `on_failure: closed`",
+                untold.join(", "),
+                proxy = proxy.name(),
+            );
+            stderr::warn(&message, output);
         }
         let config = Config { proxy, bridge, policy: &policy };
         if output.is_json() {

@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use super::{CA, CERTIFICATE, FIELDS, KEY, LATEST, LEFT_TO_SERVICE, OnFailure, Place, in_words};
+use super::{
+    CA, CERTIFICATE, FIELDS, Failing, KEY, LATEST, LEFT_TO_SERVICE, Place, failing::Requests,
+};
 
 /// What takes places from clients, and what hands them on to the service. A text that is not there stays as it is written.
 const LEASE: [&str; 2] = [
@@ -15,7 +17,7 @@ const LEASE: [&str; 2] = [
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
-    on_failure: OnFailure,
+    failing: &Failing<'_>,
     latest: u32,
     has_open: bool,
 ) -> fmt::Result {
@@ -44,15 +46,22 @@ pub(super) fn write(
     };
     // Caddy compares the names as it writes them itself.
     let fields = FIELDS.map(|field| field.replace("RateLimit", "Ratelimit")).join(" ");
-    let words = in_words(on_failure);
+    let words = failing.in_words();
     let (note, [unsent, lease]) = match has_open {
         true => (LEFT_TO_SERVICE, LEASE),
         false => ("", [""; 2]),
     };
     // Errors are those of the bridge and of the service: what the service could not be asked stays an error.
-    let [failed, away] = match on_failure {
-        OnFailure::Open => ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"],
-        OnFailure::Closed => ["respond 503", "respond 503"],
+    let [failed, away] = ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"];
+    let [failed, away] = match failing {
+        Failing::Open => [failed, away].map(str::to_owned),
+        Failing::Partly(requests) => {
+            let refused = |indent| -> String {
+                requests.iter().enumerate().map(|(at, of)| refused(at + 1, of, indent)).collect()
+            };
+            [refused("\t\t\t\t") + failed, refused("\t\t\t") + away]
+        }
+        Failing::Closed { .. } => ["respond 503", "respond 503"].map(str::to_owned),
     };
     write!(
         f,
@@ -130,5 +139,24 @@ pub(super) fn write(
 	}}
 }}
 "#
+    )
+}
+
+/// What refuses requests, with this indent of all lines but the first.
+fn refused(number: usize, requests: &Requests<'_>, indent: &str) -> String {
+    let paths = requests.paths.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let conditions = [
+        ("method", requests.methods.join(" ")),
+        ("host", requests.hosts.join(" ")),
+        ("path", paths.join(" ")),
+    ];
+    let conditions = conditions.iter().filter(|(_, of)| !of.is_empty());
+    let conditions: String =
+        conditions.map(|(name, of)| format!("{indent}\t{name} {of}\n")).collect();
+    format!(
+        "@limiter_closed_{number} {{
+{conditions}{indent}}}
+{indent}respond @limiter_closed_{number} 503
+{indent}"
     )
 }

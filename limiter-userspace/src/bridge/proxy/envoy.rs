@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    CA, CERTIFICATE, FIELDS, KEY, LATEST, LEFT_TO_SERVICE, OnFailure, Place, Proxy, has_open,
-    in_words,
+    CA, CERTIFICATE, FIELDS, Failing, KEY, LATEST, LEFT_TO_SERVICE, Place, Proxy,
+    failing::Requests, has_open,
 };
 use crate::{
     bridge::http::proxied,
@@ -25,7 +25,7 @@ pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     proxy: Proxy,
     bridge: &Place,
-    on_failure: OnFailure,
+    failing: &Failing<'_>,
     latest: u32,
     policy: &Policy,
 ) -> fmt::Result {
@@ -43,14 +43,29 @@ pub(super) fn write(
         (true, true) => [LEASE[0], "", "", RELEASE],
         (true, false) => [LEASE[0], LEASE[1], LEFT_TO_SERVICE, ""],
     };
-    let (name, words, patience) = (proxy.name(), in_words(on_failure), seconds(bridge.patience()));
+    let (name, words, patience) = (proxy.name(), failing.in_words(), seconds(bridge.patience()));
     let tls = bridge.tls_name().map(tls).unwrap_or_default();
     let told = Told::new(policy);
-    let (actions, filter, protocol) = match proxy {
-        Proxy::EnvoyExtAuthz => {
-            (String::new(), ext_authz(bridge, on_failure, latest, &told, allowed), "")
+    let (alone, actions, protocol) = match proxy {
+        Proxy::EnvoyExtAuthz => ("envoy.filters.http.ext_authz", String::new(), ""),
+        _ => ("envoy.filters.http.ratelimit", told.actions()? + released, HTTP2),
+    };
+    let filter = |name: &str, is_closed: bool| match proxy {
+        Proxy::EnvoyExtAuthz => ext_authz(name, bridge, is_closed, latest, &told, allowed),
+        _ => rate_limit(name, is_closed, domain(policy)),
+    };
+    let all = "{ prefix: \"/\" }";
+    let (routes, filters) = match failing {
+        Failing::Partly(requests) => {
+            // A route is asked about by one of the two.
+            let closed = requests.iter().map(|of| route(&matching(of), &actions, Some(OPEN)));
+            (
+                closed.collect::<String>() + &route(all, &actions, Some(CLOSED)),
+                filter(OPEN, false) + &filter(CLOSED, true),
+            )
         }
-        _ => (told.actions()? + released, rate_limit(on_failure, domain(policy)), HTTP2),
+        Failing::Open => (route(all, &actions, None), filter(alone, false)),
+        Failing::Closed { .. } => (route(all, &actions, None), filter(alone, true)),
     };
     write!(
         f,
@@ -78,17 +93,14 @@ pub(super) fn write(
             - name: service
               domains: ["*"]
               routes:
-              - match: {{ prefix: "/" }}
-                route:
-                  cluster: service
-{actions}          http_filters:
+{routes}          http_filters:
           # Clients may have sent these.
           - name: envoy.filters.http.header_mutation
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
               mutations:
                 request_mutations: [{{ remove: x-limiter-degrade }}, {{ remove: x-limiter-source }}{unsent}]
-{filter}          - name: envoy.filters.http.router
+{filters}          - name: envoy.filters.http.router
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
   clusters:
@@ -109,6 +121,53 @@ pub(super) fn write(
         - endpoint: {{ address: {{ {server} }} }}
 "#
     )
+}
+
+/// The filter of requests that pass while the bridge does not answer.
+const OPEN: &str = "limiter-open";
+/// The filter of those that are refused then.
+const CLOSED: &str = "limiter-closed";
+
+/// A route to the service that one of two filters has no part in.
+fn route(matching: &str, actions: &str, disabled: Option<&str>) -> String {
+    let disabled = disabled.map(|filter| {
+        format!(
+            r#"                typed_per_filter_config:
+                  {filter}: {{ "@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true }}
+"#
+        )
+    });
+    let disabled = disabled.unwrap_or_default();
+    format!(
+        "              - match: {matching}
+                route:
+                  cluster: service
+{actions}{disabled}"
+    )
+}
+
+/// Which requests a route is for.
+fn matching(requests: &Requests<'_>) -> String {
+    let mut headers = Vec::new();
+    let mut header = |name, expression| {
+        headers.push(format!(
+            "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"{expression}\" }} }} }}"
+        ));
+    };
+    if !requests.methods.is_empty() {
+        header(":method", requests.methods.join("|"));
+    }
+    if !requests.hosts.is_empty() {
+        header(":authority", format!("(?i){}(:[0-9]+)?", requests.host_expression()));
+    }
+    let path = match requests.paths.is_empty() {
+        true => "prefix: \"/\"".to_owned(),
+        // A path with escapes may be any.
+        false => {
+            format!("safe_regex: {{ regex: \"{}|.*%.*\" }}", requests.path_expression(["", ".*"]))
+        }
+    };
+    format!("{{ {path}, headers: [{}] }}", headers.join(", "))
 }
 
 /// What takes places from clients, and what hands them on to the service.
@@ -150,15 +209,15 @@ fn tls(name: &str) -> String {
 }
 
 /// The filter that asks by gRPC.
-fn rate_limit(on_failure: OnFailure, domain: &str) -> String {
-    let (denies, domain, latest) = (on_failure == OnFailure::Closed, text(domain), seconds(LATEST));
+fn rate_limit(name: &str, is_closed: bool, domain: &str) -> String {
+    let (domain, latest) = (text(domain), seconds(LATEST));
     format!(
-        r#"          - name: envoy.filters.http.ratelimit
+        r#"          - name: {name}
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
               domain: {domain}
               timeout: {latest}
-              failure_mode_deny: {denies}
+              failure_mode_deny: {is_closed}
               status_on_error: {{ code: ServiceUnavailable }}
               rate_limit_service:
                 transport_api_version: V3
@@ -175,13 +234,14 @@ const PEER: &str = r#"                  # The connection, whatever the source: a
 
 /// The filter that asks by HTTP.
 fn ext_authz(
+    name: &str,
     bridge: &Place,
-    on_failure: OnFailure,
+    is_closed: bool,
     latest: u32,
     told: &Told<'_>,
     lease: &str,
 ) -> String {
-    let (allows, latest) = (on_failure == OnFailure::Open, seconds(latest));
+    let (allows, latest) = (!is_closed, seconds(latest));
     let exact = |name: &str| format!("{{ exact: {} }}", text(&name.to_ascii_lowercase()));
     let fields = FIELDS.map(exact).join(", ");
     let headers = told.headers.iter().map(|(header, _)| *header);
@@ -199,7 +259,7 @@ fn ext_authz(
         headers => format!("              allowed_headers: {{ patterns: [{headers}] }}\n"),
     };
     format!(
-        r#"          - name: envoy.filters.http.ext_authz
+        r#"          - name: {name}
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
               failure_mode_allow: {allows}

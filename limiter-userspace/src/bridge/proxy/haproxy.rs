@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CA, FIELDS, LATEST, OnFailure, Place, in_words};
+use super::{CA, FIELDS, Failing, LATEST, Place, failing::Requests};
 
 /// Where HAProxy has its certificate, those that lead to its CA, and its private key.
 const CERTIFICATE_AND_KEY: &str = "/etc/limiter/tls/proxy.pem";
@@ -18,7 +18,7 @@ const LONGEST: u32 = 14_000;
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
-    on_failure: OnFailure,
+    failing: &Failing<'_>,
 ) -> fmt::Result {
     let server = match bridge {
         Place::Unix(path) => match path.strip_prefix('@') {
@@ -45,12 +45,17 @@ pub(super) fn write(
         )
     };
     let told: String = FIELDS.iter().chain(&["Retry-After"]).map(|field| tell(field)).collect();
-    let words = in_words(on_failure);
-    let away = match on_failure {
-        OnFailure::Open => "",
-        OnFailure::Closed => {
-            "    http-request deny deny_status 503 if !{ var(txn.limiter.status) -m found }\n"
-        }
+    let words = failing.in_words();
+    let deny = |of: &Requests<'_>| {
+        let conditions = conditions(of);
+        format!(
+            "    http-request deny deny_status 503 if !{{ var(txn.limiter.status) -m found }}{conditions}\n"
+        )
+    };
+    let away = match failing {
+        Failing::Open => String::new(),
+        Failing::Partly(requests) => requests.iter().map(deny).collect(),
+        Failing::Closed { .. } => deny(&Requests::default()),
     };
     write!(
         f,
@@ -92,6 +97,24 @@ backend limiter_bridge
 {note}    server bridge {server} check inter 500ms rise 1 fall 1{tls}
 "
     )
+}
+
+/// The conditions that requests meet.
+fn conditions(requests: &Requests<'_>) -> String {
+    let mut conditions = String::new();
+    if !requests.methods.is_empty() {
+        conditions += &format!(" {{ method {} }}", requests.methods.join(" "));
+    }
+    if !requests.hosts.is_empty() {
+        let hosts = requests.hosts.join(" ");
+        conditions += &format!(" {{ req.hdr(host),field(1,:),lower -m str {hosts} }}");
+    }
+    if !requests.paths.is_empty() {
+        // As the service understands it: without escapes and double slashes.
+        let path = requests.path_expression(["$", ""]);
+        conditions += &format!(" {{ path,url_dec,regsub(/+,/,g) -m reg ^{path} }}");
+    }
+    conditions
 }
 
 /// What gives the place of a request back. HAProxy has no later event that its engine could tell of.

@@ -4,15 +4,17 @@
 
 mod caddy;
 mod envoy;
+mod failing;
 mod haproxy;
 mod nginx;
 mod traefik;
 
 use std::{fmt, net::SocketAddr};
 
+pub use self::failing::Failing;
 use crate::policy::{
     Policy,
-    model::{Mode, OnFailure, RequestLimit},
+    model::{Mode, RequestLimit},
 };
 
 /// A proxy that a configuration is for.
@@ -135,29 +137,20 @@ pub struct Config<'a> {
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { proxy, bridge, policy } = *self;
-        let (on_failure, latest) = (on_failure(policy), latest(policy));
+        let (failing, latest) = (&Failing::new(policy), latest(policy));
         let has_open = has_open(policy);
         f.write_str(unserved(proxy, bridge, policy))?;
         match proxy {
-            Proxy::Nginx => nginx::write(f, bridge, on_failure, latest, has_open),
-            Proxy::Caddy => caddy::write(f, bridge, on_failure, latest, has_open),
-            Proxy::Traefik => traefik::write(f, bridge, on_failure, has_open),
+            Proxy::Nginx => nginx::write(f, bridge, failing, latest, has_open),
+            Proxy::Caddy => caddy::write(f, bridge, failing, latest, has_open),
+            Proxy::Traefik => traefik::write(f, bridge, failing, has_open),
             Proxy::Envoy | Proxy::EnvoyExtAuthz => {
-                envoy::write(f, proxy, bridge, on_failure, latest, policy)
+                envoy::write(f, proxy, bridge, failing, latest, policy)
             }
-            Proxy::Haproxy => haproxy::write(f, bridge, on_failure),
+            Proxy::Haproxy => haproxy::write(f, bridge, failing),
             Proxy::HaproxySpoe => haproxy::write_engine(f, bridge, has_open),
         }
     }
-}
-
-/// What becomes of requests while the bridge does not answer: they are refused if one limit that refuses requests says so, as
-/// a proxy cannot tell then which limits a request meets.
-pub fn on_failure(policy: &Policy) -> OnFailure {
-    let is_closed = policy.on_requests.iter().any(|limit| {
-        limit.on_failure == OnFailure::Closed && matches!(limit.mode, Mode::Enforce | Mode::Drop)
-    });
-    if is_closed { OnFailure::Closed } else { OnFailure::Open }
 }
 
 /// How long a proxy waits for the answer of a bridge that has taken its connection, in ms: longer where limits hold requests
@@ -200,40 +193,14 @@ fn has_open(policy: &Policy) -> bool {
 /// What a proxy that does not tell when a request ends leaves to the service, as a comment.
 const LEFT_TO_SERVICE: &str = "# A place of a request is given back by the service, which gets X-Limiter-Lease, or after the `idle` of its limit.\n";
 
-/// What a configuration does while the bridge does not answer, and why, in a sentence.
-const fn in_words(on_failure: OnFailure) -> &'static str {
-    match on_failure {
-        OnFailure::Open => {
-            "Requests pass while the bridge does not answer: no limit has `on_failure: closed`."
-        }
-        OnFailure::Closed => {
-            "Requests are refused while the bridge does not answer: a limit has `on_failure: closed`."
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::model::Penalty;
-
-    #[test]
-    fn one_limit_that_refuses_requests_closes_the_proxy() {
-        let mut policy = Policy::default();
-        assert_eq!(on_failure(&policy), OnFailure::Open);
-        policy.on_requests = ["a", "b"].map(|name| RequestLimit::new(name, &[])).into();
-        assert_eq!(on_failure(&policy), OnFailure::Open);
-        policy.on_requests[1].on_failure = OnFailure::Closed;
-        assert_eq!(on_failure(&policy), OnFailure::Closed);
-        for mode in [Mode::Monitor, Mode::Off] {
-            policy.on_requests[1].mode = mode;
-            assert_eq!(on_failure(&policy), OnFailure::Open);
-        }
-    }
+    use crate::policy::model::{Field, OnFailure, Pattern, Penalty};
 
     #[test]
     fn envoy_tells_what_the_policy_asks_for() {
-        use crate::policy::model::{Attribute, AttributeSource, Field, Pattern, RequestKeyPart};
+        use crate::policy::model::{Attribute, AttributeSource, RequestKeyPart};
         let mut policy = Policy::default();
         for (name, from) in [
             ("user", AttributeSource::Header("x-user-id".to_owned())),
@@ -352,21 +319,27 @@ mod tests {
     fn only_what_differs_between_open_and_closed_differs() {
         let unix = Place::Unix("/run/a.sock".to_owned());
         let tcp = Place::Tcp("[::1]:9190".parse().unwrap());
-        let policies = [OnFailure::Open, OnFailure::Closed].map(|on_failure| {
-            let limit = RequestLimit { on_failure, ..RequestLimit::new("a", &[]) };
-            Policy { on_requests: vec![limit], ..Policy::default() }
-        });
+        let mut closed = RequestLimit::new("a", &[]);
+        closed.on_failure = OnFailure::Closed;
+        let mut partly = closed.clone();
+        let path = vec![Pattern::Exact("/login".to_owned())];
+        partly.matching.fields.insert(Field::Path, path);
+        let policies = [RequestLimit::new("a", &[]), closed, partly]
+            .map(|limit| Policy { on_requests: vec![limit], ..Policy::default() });
         // The engine has a file that says nothing of it.
         for proxy in Proxy::ALL.into_iter().filter(|it| *it != Proxy::HaproxySpoe) {
             let text = |bridge, policy| Config { proxy, bridge, policy }.to_string();
-            let [open, closed] = policies.each_ref().map(|policy| text(&unix, policy));
-            assert_ne!(open, closed);
+            let [open, closed, partly] = policies.each_ref().map(|policy| text(&unix, policy));
+            assert!(open != closed && open != partly && partly != closed);
+            assert_eq!(partly.contains("/login"), proxy != Proxy::Traefik, "{partly}");
             let told = match proxy {
                 Proxy::Envoy | Proxy::EnvoyExtAuthz => "\"::1\", port_value: 9190",
                 _ => "[::1]:9190",
             };
             assert!(text(&tcp, &policies[0]).contains(told), "{proxy:?}");
-            assert!(open.is_ascii() && !open.contains("\n\n\n"), "{open}");
+            for text in [open, closed, partly] {
+                assert!(text.is_ascii() && !text.contains("\n\n\n"), "{text}");
+            }
         }
     }
 }

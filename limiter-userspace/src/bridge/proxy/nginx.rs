@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{CA, CERTIFICATE, FIELDS, KEY, LATEST, OnFailure, Place, in_words};
+use super::{CA, CERTIFICATE, FIELDS, Failing, KEY, LATEST, Place, failing::Requests};
 
 /// What has nginx tell the bridge that a request ended, in the location of the service.
 const ENDS: &str = "        # Its end gives its place back, also where its client goes away before.
@@ -14,10 +14,29 @@ const ENDS: &str = "        # Its end gives its place back, also where its clien
 const STAYS: &str = "        proxy_ignore_client_abort on;
 ";
 
+/// What notes whether a request is refused without the bridge.
+const SET_CLOSED: &str = "        # Before the bridge is asked, which is another location.
+        set $limiter_closed $limiter_is_closed;
+";
+
+/// What refuses a request without the bridge.
+const IF_CLOSED: &str = "        if ($limiter_closed) {
+            return 503;
+        }
+";
+
+/// The location that has a request refused without the bridge.
+const REFUSED: &str = "
+    location @limiter_away {
+        internal;
+        return 503;
+    }
+";
+
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
-    on_failure: OnFailure,
+    failing: &Failing<'_>,
     latest: u32,
     has_open: bool,
 ) -> fmt::Result {
@@ -72,41 +91,29 @@ pub(super) fn write(
     };
     let (set, told) = (set.collect::<String>(), tell(&FIELDS));
     let retry = tell(&["Retry-After"]);
-    let words = in_words(on_failure);
+    let words = failing.in_words();
     let [ends, release] = match has_open {
         true => [ENDS.to_owned(), release(scheme, &tls, patience)],
         false => Default::default(),
     };
     let stays = if has_open { STAYS } else { "" };
-    let [away, place] = match on_failure {
-        OnFailure::Open => [
-            "",
-            "        proxy_intercept_errors on;
-        error_page 500 502 503 504 = @limiter_open;
-    }
-
-    location @limiter_open {
-        internal;
-        return 204;
-    }
-",
-        ],
-        OnFailure::Closed => [
-            "        error_page 500 = @limiter_away;\n",
-            "    }
-
-    location @limiter_away {
-        internal;
-        return 503;
-    }
-",
-        ],
+    let (map, set_closed) = match failing {
+        Failing::Partly(requests) => (closed_map(requests), SET_CLOSED),
+        Failing::Open | Failing::Closed { .. } => (String::new(), ""),
     };
+    let is_closed = !matches!(failing, Failing::Open);
+    let away = if is_closed { "        error_page 500 = @limiter_away;\n" } else { "" };
+    let open = match failing {
+        Failing::Open => open(""),
+        Failing::Partly(_) => open(IF_CLOSED),
+        Failing::Closed { .. } => String::new(),
+    };
+    let refuses = if is_closed { REFUSED } else { "" };
     write!(
         f,
         r#"# limiter before a service: printed by `limiter bridge config nginx`.
 # {words}
-upstream limiter_bridge {{
+{map}upstream limiter_bridge {{
     server {server};
     keepalive 32;
     keepalive_timeout 3s;
@@ -117,7 +124,7 @@ server {{
     listen 8080;
 
     location / {{
-        auth_request /_limiter;
+{set_closed}        auth_request /_limiter;
 {set}{told}        error_page 403 = @limiter_refused;
 {away}{ends}        # The service, which is told where to do less, and whether the kernel is about to drop packets of the source.
         proxy_set_header X-Limiter-Degrade $limiter_x_limiter_degrade;
@@ -154,8 +161,39 @@ server {{
         proxy_send_timeout {LATEST}ms;
         proxy_read_timeout {latest}ms;
         proxy_next_upstream error;
-{stays}{place}{release}}}
+{stays}{open}    }}
+{refuses}{release}}}
 "#
+    )
+}
+
+/// What has requests pass without the bridge, but for those that this refuses.
+fn open(refuses: &str) -> String {
+    format!(
+        "        proxy_intercept_errors on;
+        error_page 500 502 503 504 = @limiter_open;
+    }}
+
+    location @limiter_open {{
+        internal;
+{refuses}        return 204;
+"
+    )
+}
+
+/// Which requests are refused without the bridge.
+fn closed_map(requests: &[Requests<'_>]) -> String {
+    let line = |of: &Requests<'_>| {
+        let any = || "[^ ]+".to_owned();
+        let method =
+            if of.methods.is_empty() { any() } else { format!("({})", of.methods.join("|")) };
+        let host = if of.hosts.is_empty() { any() } else { of.host_expression() };
+        let path = if of.paths.is_empty() { String::new() } else { of.path_expression(["$", ""]) };
+        format!("    \"~^{method} {host} {path}\" 1;\n")
+    };
+    let lines: String = requests.iter().map(line).collect();
+    format!(
+        "map \"$request_method $host $uri\" $limiter_is_closed {{\n    default 0;\n{lines}}}\n\n"
     )
 }
 

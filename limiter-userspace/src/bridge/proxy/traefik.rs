@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{CA, CERTIFICATE, KEY, LEFT_TO_SERVICE, OnFailure, Place};
+use super::{CA, CERTIFICATE, Failing, KEY, LEFT_TO_SERVICE, Place};
 
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
-    on_failure: OnFailure,
+    failing: &Failing<'_>,
     has_open: bool,
 ) -> fmt::Result {
     let (server, note) = match bridge {
@@ -31,9 +31,10 @@ pub(super) fn write(
         )
     });
     let tls = tls.unwrap_or_default();
-    let words = match on_failure {
-        OnFailure::Open => "although no limit has `on_failure: closed`",
-        OnFailure::Closed => "as a limit with `on_failure: closed` asks",
+    let words = match failing {
+        Failing::Open => "although no limit has `on_failure: closed`",
+        Failing::Partly(_) => "although not all limits have `on_failure: closed`",
+        Failing::Closed { .. } => "as a limit with `on_failure: closed` asks",
     };
     let [told, left] = if has_open { [", X-Limiter-Lease", LEFT_TO_SERVICE] } else { ["", ""] };
     write!(

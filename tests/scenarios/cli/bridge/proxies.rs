@@ -486,8 +486,9 @@ fn what_a_client_of_envoy_sends_changes_nothing_by_ext_authz() {
     what_a_client_sends_changes_nothing("envoy-ext-authz");
 }
 
-/// While the bridge does not answer, or answers too late, requests have this status. They are limited again once it does.
-fn without_the_bridge(name: &str, text: &str, status: u16) {
+/// While the bridge does not answer, or answers too late, requests that a limit is about have the first status, and others the
+/// second one. They are limited again once it does.
+fn without_the_bridge(name: &str, text: &str, [limited, other]: [u16; 2]) {
     let (bench, document) = (Bench::new(), Document::new(text));
     let state = format!(
         "{} --state-file {}",
@@ -500,12 +501,15 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
     let proxy = Proxy::start(&bench, &document, name);
     proxy.exhaust(2);
     let ask = |how: &str| {
-        for target in ["/login", "/other"] {
+        // The service may take the last two for the first one.
+        for (target, status) in
+            [("/login", limited), ("/other", other), ("//login", limited), ("/%6cogin", limited)]
+        {
             let begin = Instant::now();
             let reply = proxy.get(2, &format!("POST {target}"), &[]);
             assert_eq!(reply.status, status, "{how}: {reply:?}");
             assert!(begin.elapsed() < SOON, "{how}: {:?}", begin.elapsed());
-            if status == 200 {
+            if status == 200 && target.starts_with("/other") {
                 assert_eq!(reply.body, format!("POST {target} "));
             }
         }
@@ -550,32 +554,32 @@ fn without_the_bridge(name: &str, text: &str, status: u16) {
 
 #[test]
 fn nginx_lets_requests_pass_without_the_bridge() {
-    without_the_bridge("nginx", LOGIN, 200);
+    without_the_bridge("nginx", LOGIN, [200; 2]);
 }
 
 #[test]
 fn caddy_lets_requests_pass_without_the_bridge() {
-    without_the_bridge("caddy", LOGIN, 200);
+    without_the_bridge("caddy", LOGIN, [200; 2]);
 }
 
 #[test]
 fn envoy_lets_requests_pass_without_the_bridge() {
-    without_the_bridge("envoy", LOGIN, 200);
+    without_the_bridge("envoy", LOGIN, [200; 2]);
 }
 
 #[test]
 fn haproxy_lets_requests_pass_without_the_bridge() {
-    without_the_bridge("haproxy", LOGIN, 200);
+    without_the_bridge("haproxy", LOGIN, [200; 2]);
 }
 
 #[test]
 fn envoy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
-    without_the_bridge("envoy", &closed(), 503);
+    without_the_bridge("envoy", &closed(), [503, 200]);
 }
 
 #[test]
 fn haproxy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
-    without_the_bridge("haproxy", &closed(), 503);
+    without_the_bridge("haproxy", &closed(), [503, 200]);
 }
 
 #[test]
@@ -585,21 +589,47 @@ fn envoy_refuses_requests_without_the_bridge_by_ext_authz_if_a_limit_says_so() {
 
 #[test]
 fn envoy_lets_requests_pass_without_the_bridge_by_ext_authz() {
-    without_the_bridge("envoy-ext-authz", LOGIN, 200);
+    without_the_bridge("envoy-ext-authz", LOGIN, [200; 2]);
 }
 
+/// Requests for `/login` are refused without the bridge.
 fn closed() -> String {
     format!("{LOGIN}    on_failure: closed\n")
 }
 
+/// A proxy cannot tell which requests the limit is about.
+fn closed_to_all() -> String {
+    closed().replace("{ route: login }", "{ route: login, source: 127.0.0.0/8 }")
+}
+
+#[test]
+fn nginx_refuses_all_requests_without_the_bridge_if_it_cannot_tell_those_of_a_limit() {
+    without_the_bridge("nginx", &closed_to_all(), [503; 2]);
+}
+
+#[test]
+fn envoy_refuses_requests_without_the_bridge_if_a_limit_says_so_by_ext_authz() {
+    without_the_bridge("envoy-ext-authz", &closed(), [503, 200]);
+}
+
+#[test]
+fn a_limit_whose_requests_a_proxy_cannot_tell_is_named() {
+    let (bench, document) = (Bench::new(), Document::new(&closed_to_all()));
+    let config = document.in_place("bridge config nginx --policy FILE");
+    let outcome = bench.run(&config).outcome().unwrap();
+    outcome.assert_exit_code(0);
+    assert!(outcome.stdout.contains("limits with `on_failure: closed` are about: login."));
+    assert!(outcome.stderr.contains("warning: nginx cannot tell which requests"), "{outcome:?}");
+}
+
 #[test]
 fn nginx_refuses_requests_without_the_bridge_if_a_limit_says_so() {
-    without_the_bridge("nginx", &closed(), 503);
+    without_the_bridge("nginx", &closed(), [503, 200]);
 }
 
 #[test]
 fn caddy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
-    without_the_bridge("caddy", &closed(), 503);
+    without_the_bridge("caddy", &closed(), [503, 200]);
 }
 
 /// A client comes by a proxy that the entry point trusts. That tells the source, and nobody tells another target.

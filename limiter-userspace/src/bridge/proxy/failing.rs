@@ -1,0 +1,230 @@
+//! Which requests a proxy refuses while the bridge does not answer: those that a limit with `on_failure: closed` is about.
+
+use crate::policy::{
+    Policy,
+    model::{AttributeSource, Field, Mode, OnFailure, Pattern, RequestLimit},
+};
+
+/// The requests that are refused while the bridge does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failing<'p> {
+    /// None.
+    Open,
+    /// Those of one of these limits.
+    Partly(Vec<Requests<'p>>),
+    /// All.
+    Closed {
+        /// The limits of which a proxy cannot tell the requests.
+        untold: Vec<&'p str>,
+    },
+}
+
+impl<'p> Failing<'p> {
+    /// By the limits of a policy that refuse requests.
+    pub fn new(policy: &'p Policy) -> Self {
+        let (mut told, mut untold) = (Vec::new(), Vec::new());
+        let is_closed = |limit: &&RequestLimit| {
+            limit.on_failure == OnFailure::Closed
+                && matches!(limit.mode, Mode::Enforce | Mode::Drop)
+        };
+        for limit in policy.on_requests.iter().filter(is_closed) {
+            match Requests::of(limit, policy) {
+                Some(requests) => told.push(requests),
+                None => untold.push(&*limit.name),
+            }
+        }
+        if !untold.is_empty() || told.contains(&Requests::default()) {
+            Self::Closed { untold }
+        } else if told.is_empty() {
+            Self::Open
+        } else {
+            Self::Partly(told)
+        }
+    }
+
+    /// What becomes of requests, and why, in a sentence.
+    pub(super) fn in_words(&self) -> String {
+        match self {
+            Self::Open => {
+                "Requests pass while the bridge does not answer: no limit has `on_failure: closed`.".to_owned()
+            }
+            Self::Partly(_) => {
+                "While the bridge does not answer, requests that a limit with `on_failure: closed` is about are refused, and others pass.".to_owned()
+            }
+            Self::Closed { untold } if untold.is_empty() => {
+                "Requests are refused while the bridge does not answer: a limit on all of them has `on_failure: closed`.".to_owned()
+            }
+            Self::Closed { untold } => format!(
+                "Requests are refused while the bridge does not answer: a proxy cannot tell which of them these limits with `on_failure: closed` are about: {}.",
+                untold.join(", ")
+            ),
+        }
+    }
+}
+
+/// Requests that any proxy can tell: those that meet every condition. An empty list is no condition. No text has a character
+/// that a configuration would have to escape, but for dots in regular expressions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests<'p> {
+    pub(super) methods: Vec<&'p str>,
+    pub(super) hosts: Vec<&'p str>,
+    pub(super) paths: Vec<&'p Pattern>,
+}
+
+impl<'p> Requests<'p> {
+    /// Those that a limit is about; `None` if a proxy cannot tell them.
+    fn of(limit: &'p RequestLimit, policy: &'p Policy) -> Option<Self> {
+        let matching = &limit.matching;
+        if !matching.sources.is_empty() || !matching.except_sources.is_empty() {
+            return None;
+        }
+        let mut requests = Self::default();
+        for (field, patterns) in matching.fields.iter().filter(|(_, of)| !of.is_empty()) {
+            let paths = match field {
+                Field::Method => {
+                    requests.methods = exact(patterns)?;
+                    continue;
+                }
+                Field::Host => {
+                    requests.hosts = exact(patterns)?;
+                    continue;
+                }
+                Field::Path => patterns.iter().collect(),
+                Field::Attribute(name) => match &policy.attributes.get(name)?.from {
+                    AttributeSource::Path(all) => with_value(all, patterns)?,
+                    _ => return None,
+                },
+                Field::Domain => return None,
+            };
+            if !requests.paths.is_empty() || !paths.iter().all(|path| is_plain(text(path))) {
+                return None;
+            }
+            requests.paths = paths;
+        }
+        Some(requests)
+    }
+
+    /// The path as a regular expression, in parentheses, with these ends of a whole path and of one that goes on.
+    pub(super) fn path_expression(&self, [whole, open]: [&str; 2]) -> String {
+        let one = |path: &&Pattern| match path {
+            Pattern::Exact(path) => path.replace('.', "[.]") + whole,
+            Pattern::Prefix(path) => path.replace('.', "[.]") + open,
+        };
+        format!("({})", self.paths.iter().map(one).collect::<Vec<_>>().join("|"))
+    }
+
+    /// Hosts as a regular expression, in parentheses.
+    pub(super) fn host_expression(&self) -> String {
+        format!("({})", self.hosts.join("|").replace('.', "[.]"))
+    }
+}
+
+/// The paths whose value is one of those wanted; `None` if a pattern before has some of them.
+fn with_value<'p>(all: &'p [(Pattern, String)], wanted: &[Pattern]) -> Option<Vec<&'p Pattern>> {
+    let is_wanted = |value: &str| wanted.iter().any(|pattern| pattern.accepts(value));
+    let mut paths = Vec::new();
+    for (at, (path, _)) in all.iter().enumerate().filter(|(_, (_, value))| is_wanted(value)) {
+        let others = all[..at].iter().filter(|(_, value)| !is_wanted(value));
+        if others.clone().any(|(other, _)| overlap(other, path)) {
+            return None;
+        }
+        paths.push(path);
+    }
+    // A limit on a value that no path has is about none, which a list cannot say.
+    (!paths.is_empty()).then_some(paths)
+}
+
+/// Whether a text is of both patterns.
+fn overlap(one: &Pattern, other: &Pattern) -> bool {
+    let is_within = |one: &Pattern, other: &Pattern| match other {
+        Pattern::Prefix(prefix) => text(one).starts_with(prefix.as_str()),
+        Pattern::Exact(_) => one == other,
+    };
+    is_within(one, other) || is_within(other, one)
+}
+
+/// The texts of patterns that are plain ones.
+fn exact(patterns: &[Pattern]) -> Option<Vec<&str>> {
+    let texts = patterns.iter().map(|pattern| match pattern {
+        Pattern::Exact(text) if is_plain(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+fn text(pattern: &Pattern) -> &str {
+    let (Pattern::Exact(text) | Pattern::Prefix(text)) = pattern;
+    text
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._~-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::document::parse;
+
+    fn failing<R>(limits: &str, check: impl Fn(Failing<'_>) -> R) -> R {
+        let text = format!(
+            "version: 1
+attributes:
+  route: {{ path: {{ /login: login, /a/b: ab, \"/a/*\": a, \"/v1*\": api, /v2: api, \"*\": other }} }}
+  user: {{ header: x-user-id }}
+limits: [{limits}]"
+        );
+        let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+        check(Failing::new(&policy))
+    }
+
+    fn limit(name: &str, rest: &str) -> String {
+        format!("{{ name: {name}, on: requests, key: source, rate: 5/s, burst: 5, {rest} }}")
+    }
+
+    #[test]
+    fn requests_are_told_by_path_host_and_method() {
+        for (matching, methods, hosts, paths) in [
+            ("path: /login", &[][..], &[][..], "(/login$)"),
+            ("path: [/a.b, \"/v1/*\"], method: POST", &["POST"], &[], "(/a[.]b$|/v1/)"),
+            ("host: a.example", &[], &["a.example"], "()"),
+            ("route: api", &[], &[], "(/v1|/v2$)"),
+            ("route: ab", &[], &[], "(/a/b$)"),
+        ] {
+            let closed = limit("a", &format!("match: {{ {matching} }}, on_failure: closed"));
+            failing(&format!("{closed}, {}", limit("b", "")), |failing| {
+                let Failing::Partly(requests) = failing else { panic!("{matching}: {failing:?}") };
+                let [requests] = &requests[..] else { panic!("{requests:?}") };
+                assert_eq!((&requests.methods[..], &requests.hosts[..]), (methods, hosts));
+                assert_eq!(requests.path_expression(["$", ""]), paths);
+            });
+        }
+    }
+
+    #[test]
+    fn a_limit_whose_requests_a_proxy_cannot_tell_closes_it() {
+        for matching in [
+            "user: alice",
+            "source: 192.0.2.0/24",
+            "except: 192.0.2.0/24",
+            "path: \"/a b\"",
+            "path: /a, route: login",
+            // Paths of theirs have another value, by a pattern before.
+            "route: other",
+            "route: a",
+        ] {
+            let closed = limit("a", &format!("match: {{ {matching} }}, on_failure: closed"));
+            let told = limit("b", "match: { path: /b }, on_failure: closed");
+            failing(&format!("{closed}, {told}"), |failing| {
+                assert_eq!(failing, Failing::Closed { untold: vec!["a"] }, "{matching}");
+                assert!(failing.in_words().ends_with(": a."));
+            });
+        }
+        let all = limit("a", "on_failure: closed");
+        failing(&all, |it| assert_eq!(it, Failing::Closed { untold: Vec::new() }));
+        for action in ["monitor", "\"off\""] {
+            let idle = limit("a", &format!("action: {action}, on_failure: closed"));
+            failing(&idle, |failing| assert_eq!(failing, Failing::Open, "{action}"));
+        }
+    }
+}
