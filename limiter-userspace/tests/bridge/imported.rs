@@ -17,7 +17,7 @@ use limiter_userspace::{
             ratelimit::{WindowAlgorithm, import},
             to_yaml,
         },
-        model::RequestOverride,
+        model::{Mode, RequestOverride},
     },
 };
 use proptest::{prelude::*, sample::select};
@@ -253,6 +253,34 @@ fn a_config_map_has_several_domains() {
     }
     let names: Vec<_> = policy.on_requests.iter().map(|limit| &*limit.name).collect();
     assert_eq!(names, ["a-b", "a-b-2"]);
+}
+
+/// A policy has fewer limits than a key has values.
+#[test]
+fn values_that_are_refused_are_one_limit() {
+    let node = |key: &str, value: String, rate: &str| {
+        format!("  - {{ key: {key}, value: \"{value}\", rate_limit: {{ {rate} }} }}\n")
+    };
+    let refused = "unit: day, requests_per_unit: 0";
+    let users = (0..600).map(|at| node("user", format!("bad-{at}"), refused));
+    let sources = (0..250).map(|at| node("remote_address", format!("192.0.2.{at}"), refused));
+    let free = (0..300).map(|at| node("user", format!("good-{at}"), "unlimited: true"));
+    let nodes: String = users.chain(sources).chain(free).collect();
+    let all = "  - { key: user, rate_limit: { unit: day, requests_per_unit: 2 } }\n";
+    let text = format!("domain: a\ndescriptors:\n{nodes}{all}");
+    let mut policy = Policy::default();
+    import("a", text.as_bytes(), WindowAlgorithm::default(), &mut policy).unwrap();
+    let yaml = to_yaml(&policy);
+    let policy = parse("policy", yaml.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+    let names: Vec<_> = policy.on_requests.iter().map(|limit| &*limit.name).collect();
+    let refusing = ["user-refused", "user-refused-2", "user-refused-3"];
+    assert_eq!(names, [&refusing[..], &["user", "remote_address-refused"]].concat());
+    let modes: Vec<_> = policy.on_requests.iter().map(|limit| limit.mode).collect();
+    assert_eq!(modes, [Mode::Drop, Mode::Drop, Mode::Drop, Mode::Enforce, Mode::Drop]);
+    let values = policy.on_requests[..3].iter().flat_map(|it| it.matching.fields.values());
+    let values = values.flatten().filter(|it| it.to_string().starts_with("bad-"));
+    assert_eq!(values.count(), 600);
+    assert_eq!(policy.on_requests[4].matching.sources.len(), 250);
 }
 
 #[test]

@@ -359,7 +359,7 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
         if is_monitored {
             limit.mode = Mode::Monitor;
         }
-        let mut is_limiting = false;
+        let (mut is_limiting, mut refused) = (false, Vec::new());
         for (at, (values, node)) in nodes.iter().enumerate() {
             self.warn_of_lost(node);
             let told = self.told(node);
@@ -371,7 +371,12 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
                     None
                 }
                 Told::Refused => {
-                    self.refuse(part, values, others(part, values, &nodes[..at]), path);
+                    let others = others(part, values, &nodes[..at]);
+                    match values {
+                        Some(value @ Pattern::Exact(_)) if others.is_empty() => refused.push(value),
+                        Some(value) => self.refuse((key, part), &[value], others, path),
+                        None => self.refuse((key, part), &[], others, path),
+                    }
                     None
                 }
                 Told::Limited(_) if is_shadow(node) && !is_monitored => {
@@ -400,6 +405,10 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
                 (None, None) => {}
             }
         }
+        // A key has more values than a policy has limits.
+        for values in refused.chunks(scalar::ENTRIES) {
+            self.refuse((key, part), values, Vec::new(), path);
+        }
         if is_limiting {
             // The first that fits applies, and what is exempt stays so.
             let own = limit.overrides.get_mut(path.exempt.len()..).unwrap_or_default();
@@ -417,11 +426,12 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
         }
     }
 
-    /// Makes a limit that refuses what a node of these values is about, but for `others`.
+    /// Makes a limit that refuses what the nodes of these values of a key are about, or what one without a value is, but for
+    /// `others`.
     fn refuse(
         &mut self,
-        part: &RequestKeyPart,
-        values: &Values,
+        (key, part): (&str, &RequestKeyPart),
+        values: &[&Pattern],
         others: Vec<RequestOverride>,
         path: &Path,
     ) {
@@ -430,17 +440,21 @@ impl<'p, 'f, 's> Reader<'p, 'f, 's> {
         limit.matching.fields.clone_from(&path.fields);
         limit.matching.sources.clone_from(&path.sources);
         for part in &path.parts {
-            restrict(&mut limit.matching, part, None);
+            restrict(&mut limit.matching, part, &[]);
         }
         // A value that is no source is warned of where it would be exempt.
-        if !restrict(&mut limit.matching, part, values.as_ref()) {
+        if !restrict(&mut limit.matching, part, values) {
             return;
         }
         let domain = self.domain.iter().map(|domain| Pattern::Exact(domain.clone()));
         limit.matching.fields.insert(Field::Domain, domain.collect());
         limit.overrides.clone_from(&path.exempt);
         limit.overrides.extend(others);
-        let words = values.as_ref().map_or_else(|| "refused".to_owned(), ToString::to_string);
+        let words = match values {
+            [] => "refused".to_owned(),
+            [value] => value.to_string(),
+            _ => format!("{key}-refused"),
+        };
         limit.name = self.name(path.words.iter().map(String::as_str).chain([&*words]));
         self.policy.on_requests.push(limit);
     }

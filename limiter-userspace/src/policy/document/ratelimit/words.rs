@@ -1,6 +1,6 @@
 //! Keys and values of descriptors as names, patterns and overrides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -72,22 +72,27 @@ pub(super) fn any(part: &RequestKeyPart) -> Vec<RequestOverride> {
     prefixes.into()
 }
 
-/// Has a match be about these values, or about any if there is no pattern. Returns whether they can be.
+/// Has a match be about these values, each once, or about any if there are none. Returns whether one of them can be.
 pub(super) fn restrict(
     matching: &mut RequestMatch,
     part: &RequestKeyPart,
-    pattern: Option<&Pattern>,
+    values: &[&Pattern],
 ) -> bool {
-    match (part, pattern.map(prefix)) {
-        (RequestKeyPart::Field(field), _) => {
-            let pattern = pattern.cloned().unwrap_or(Pattern::Prefix(String::new()));
-            matching.fields.insert(field.clone(), vec![pattern]);
-        }
-        (_, None) => matching.sources.extend(all_sources().map(Whom::Prefix)),
-        (_, Some(None)) => return false,
-        (_, Some(Some(prefix))) => matching.sources.push(Whom::Prefix(prefix)),
+    if let RequestKeyPart::Field(field) = part {
+        let any = Pattern::Prefix(String::new());
+        let values = if values.is_empty() { &[&any] } else { values };
+        let distinct: BTreeSet<&Pattern> = values.iter().copied().collect();
+        matching.fields.insert(field.clone(), distinct.into_iter().cloned().collect());
+        return true;
     }
-    true
+    if values.is_empty() {
+        matching.sources.extend(all_sources().map(Whom::Prefix));
+        return true;
+    }
+    let distinct: BTreeSet<IpNet> = values.iter().copied().filter_map(prefix).collect();
+    let is_any = !distinct.is_empty();
+    matching.sources.extend(distinct.into_iter().map(Whom::Prefix));
+    is_any
 }
 
 /// Whether what has a value of the first is, in part, what has one of the second: of any without one.
