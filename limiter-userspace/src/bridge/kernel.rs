@@ -27,7 +27,7 @@ use crate::{
     metrics::{Family, Kind, Value::Whole},
     policy::{
         Policy,
-        model::{Limit, OfRequests},
+        model::{Count, Limit, OfRequests},
     },
     query,
 };
@@ -49,11 +49,6 @@ const LATELY: u64 = 10_000_000_000;
 const AT_ONCE: usize = 16;
 /// The most sources of which something is kept.
 const SOURCES: usize = 8_192;
-
-/// Packets that a request takes: the handshake, the request, the acknowledgements of a short answer, and the end.
-const PACKETS: u64 = 10;
-/// The most bytes of one, as limits by bytes count them.
-const PACKET_BYTES: u64 = 1_500;
 
 /// What a limit on packets has left for a source, or a block of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,12 +76,8 @@ impl Left {
         self.wait > 0
     }
 
-    /// What has to be left for a request to pass. It is what lets the client be told 429: the answer, and the next request with
-    /// it, take packets too. By the time that the kernel drops, a client has no way to learn why. A fifth is what a packet limit
-    /// calls [near](limiter_common::algorithm::near), and has room for the acknowledgements of a larger answer. A small limit
-    /// keeps half for requests.
     fn reserve(&self) -> u64 {
-        (self.most / 5).max(self.request).min(self.most / 2)
+        OfRequests::reserve(self.most, self.request)
     }
 
     /// Whether so many requests may have used what was left above the reserve, and the kernel would drop packets then. A request
@@ -414,11 +405,11 @@ impl ReportLimit {
     /// What it has left; `None` if it has no state for the source. `drops`: whether the kernel drops packets at all.
     fn left(self, drops: bool) -> Option<Left> {
         let state = self.state?;
-        let request = match &*self.count {
-            "bytes" => PACKETS * PACKET_BYTES,
-            "connections" | "syns" => 1,
-            _ => PACKETS,
-        };
+        let request = OfRequests::request(match &*self.count {
+            "bytes" => &Count::Bytes,
+            "connections" | "syns" => &Count::Connections,
+            _ => &Count::Packets,
+        });
         // The layer is no part of the name.
         let limit = self.name.split(' ').next()?.to_owned();
         let drops = drops && self.mode == "enforce";

@@ -13,7 +13,9 @@ use limiter_common::{
 
 use super::{
     cover::Cover,
-    model::{Allowance, GlobalMode, Key, KeyPart, Limit, Mode, Penalty, Policy, Unproven},
+    model::{
+        Allowance, GlobalMode, Key, KeyPart, Limit, Mode, OfRequests, Penalty, Policy, Unproven,
+    },
     tables::{Dearest, dearest},
 };
 
@@ -30,7 +32,8 @@ pub struct Caveat {
 
 /// Returns the caveats of a policy, each once with all limits that it concerns.
 pub fn caveats(policy: &Policy) -> Vec<Caveat> {
-    let all = [allowed, washing, sockets, spoofing, unprovable, elsewhere, single, costly];
+    let all =
+        [allowed, washing, sockets, spoofing, unprovable, elsewhere, single, dropping, costly];
     all.iter().filter_map(|caveat| caveat(policy)).collect()
 }
 
@@ -194,6 +197,22 @@ fn single(policy: &Policy) -> Option<Caveat> {
     )
 }
 
+/// Limits that refuse requests, and whose reserve has no room for a request: its client is not told 429.
+fn dropping(policy: &Policy) -> Option<Caveat> {
+    let is_small = |limit: &Limit| {
+        let request = OfRequests::request(&limit.count);
+        let mut most = limit.layers.iter().map(|layer| layer.allowance.bucket().burst);
+        most.any(|most| OfRequests::reserve(most, request) < request)
+    };
+    about(
+        policy,
+        |limit| enforces(policy, limit) && limit.requests == OfRequests::Enforce && is_small(limit),
+        "packets are dropped before a client is told 429: `requests: enforce` keeps half of the burst at most, and a request takes 10 \
+         packets (15,000 bytes, 1 connection)",
+        "give it a burst of 50 packets, and of 20 at least (30,000 bytes, 2 connections)",
+    )
+}
+
 /// The most expensive packet that the policy can be sent, if it takes a CPU more than 1 us.
 fn costly(policy: &Policy) -> Option<Caveat> {
     const MOST: u64 = 1_000;
@@ -220,8 +239,15 @@ mod tests {
     fn told(limits: &str) -> Vec<String> {
         let text = format!("version: 1\ntenants: {{acme: {{cidrs: [192.0.2.0/24]}}}}\n{limits}");
         let policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
-        let words =
-            ["made-up", "reset", "forged source can", "blocks nobody", "nobody else", "burst of 1"];
+        let words = [
+            "made-up",
+            "reset",
+            "forged source can",
+            "blocks nobody",
+            "nobody else",
+            "burst of 1",
+            "told 429",
+        ];
         let word = |caveat: &Caveat| {
             let is_said = |word: &&str| caveat.message.contains(*word);
             words.into_iter().find(is_said).unwrap().to_owned()
@@ -323,6 +349,33 @@ mod tests {
             assert_eq!(limit(&format!("{what}, action: monitor")), none, "{what}");
             let monitored = format!("mode: monitor\nlimits: [{{name: a, key: source, {what}}}]");
             assert_eq!(told(&monitored), none, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_burst_without_room_for_a_refusal_is_told() {
+        let limit = |requests: &str, what: &str| {
+            let limit = format!("name: a, key: source, requests: {requests}, {what}");
+            told(&format!("limits: [{{{limit}}}]"))
+        };
+        let none: [&str; 0] = [];
+        for (small, enough) in [
+            ("rate: 50 pps, burst: 19", "rate: 50 pps, burst: 20"),
+            ("rate: 19/s, algorithm: fixed_window", "rate: 20/s, algorithm: fixed_window"),
+            (
+                "count: bytes, rate: 1 MB/s, burst: 29999 B",
+                "count: bytes, rate: 1 MB/s, burst: 30 kB",
+            ),
+            ("count: syns, rate: 5/s, burst: 1", "count: syns, rate: 5/s, burst: 2"),
+            (
+                "layers: [{rate: 50 pps, burst: 9}, {rate: 20 pps, burst: 60}]",
+                "layers: [{rate: 50 pps, burst: 50}, {rate: 20 pps, burst: 60}]",
+            ),
+        ] {
+            assert_eq!(limit("enforce", small), ["told 429: a"], "{small}");
+            assert_eq!(limit("enforce", enough), none, "{enough}");
+            assert_eq!(limit("advise", small), none, "{small}");
+            assert_eq!(limit("enforce", &format!("{small}, action: monitor")), none, "{small}");
         }
     }
 

@@ -252,9 +252,31 @@ pub enum OfRequests {
 }
 
 impl OfRequests {
+    /// Packets that a request takes: the handshake, the request, the acknowledgements of a short answer, and the end.
+    const PACKETS: u64 = 10;
+    /// The most bytes of one, as limits by bytes count them.
+    const PACKET_BYTES: u64 = 1_500;
+
     /// Whether requests have nothing to do with the limit.
     pub const fn is_off(&self) -> bool {
         matches!(self, Self::Off)
+    }
+
+    /// What a request takes of a limit that counts this.
+    pub const fn request(count: &Count) -> u64 {
+        match count {
+            Count::Bytes => Self::PACKETS * Self::PACKET_BYTES,
+            Count::Connections | Count::Syns => 1,
+            Count::Packets | Count::Weighted(_) => Self::PACKETS,
+        }
+    }
+
+    /// What has to be left for a request to pass, of a limit that admits `most` at once and of which a request takes `request`. It
+    /// is what lets the client be told 429: the answer, and the next request with it, take packets too. By the time that the kernel
+    /// drops, a client has no way to learn why. A fifth is what a packet limit calls [near](limiter_common::algorithm::near), and
+    /// has room for the acknowledgements of a larger answer. A small limit keeps half for requests.
+    pub fn reserve(most: u64, request: u64) -> u64 {
+        (most / 5).max(request).min(most / 2)
     }
 }
 
