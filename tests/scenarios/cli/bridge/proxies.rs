@@ -583,11 +583,6 @@ fn haproxy_refuses_requests_without_the_bridge_if_a_limit_says_so() {
 }
 
 #[test]
-fn envoy_refuses_requests_without_the_bridge_by_ext_authz_if_a_limit_says_so() {
-    without_the_bridge("envoy-ext-authz", &closed(), 503);
-}
-
-#[test]
 fn envoy_lets_requests_pass_without_the_bridge_by_ext_authz() {
     without_the_bridge("envoy-ext-authz", LOGIN, [200; 2]);
 }
