@@ -73,6 +73,16 @@ impl Agent {
         agent
     }
 
+    /// Waits until its control socket answers and its policy is in force, whichever comes first.
+    pub(super) fn until_it_answers(&self) {
+        let (mut answers, mut in_force) = (false, false);
+        while !(answers && in_force) {
+            let event = self.next();
+            answers |= event["event"] == "answering";
+            in_force |= ["applied", "unchanged"].iter().any(|it| event["event"] == *it);
+        }
+    }
+
     /// Returns the next event, which has to have this name.
     #[track_caller]
     pub(super) fn expect(&self, name: &str) -> Value {

@@ -55,7 +55,7 @@ impl Setup {
         let control = format!("--control unix:{} --group 65534", self.socket().display());
         let all = format!("--policy FILE {control} --trusted 0 --trusted {USER} {arguments}");
         let agent = Agent::start(&self.bench, &self.document, &all);
-        while agent.next()["event"] != "answering" {}
+        agent.until_it_answers();
         self.agent = Some(agent);
     }
 
@@ -226,7 +226,9 @@ fn who_sends_nothing_past_the_limiter_is_no_peer() {
     let (near, far) = lay_wire(1, (client, "eth1"), (router, "eth1")).unwrap();
     let _service = Service::start_as(USER, setup.namespace(), PORT, "ready").unwrap();
     let to = SocketAddr::new(far.v4.into(), PORT);
-    let connection = Connection::open(&client.namespace, near.v4.into(), to).unwrap().unwrap();
+    let mut connection = Connection::open(&client.namespace, near.v4.into(), to).unwrap().unwrap();
+    // Before, no process has it at this host.
+    assert_eq!(connection.hear().unwrap(), "ready");
     let proof = [SocketAddr::new(near.v4.into(), connection.port().unwrap()), to];
     assert_eq!(setup.push_as(USER, &near.v4.to_string(), Some(proof)), "not_a_peer");
 }
@@ -463,8 +465,6 @@ fn the_program_that_pushes_is_pinned_and_goes_with_the_instance() {
 #[test]
 fn the_first_push_puts_no_other_policy_in_force() {
     let setup = Setup::new(POLICY, "");
-    let agent = setup.agent.as_ref().unwrap();
-    while agent.next()["event"] != "applied" {}
     let epoch = || {
         let text = setup.bench.done("metrics").stdout;
         text.lines().find(|line| line.starts_with("limiter_policy_epoch")).unwrap().to_owned()

@@ -153,10 +153,10 @@ fn a_limit_of_several_layers_is_listed_and_deleted_with_all_of_them() {
     let list = bench.done("limit list").stdout;
     let words: Vec<Vec<&str>> = list.lines().map(|it| it.split_whitespace().collect()).collect();
     for row in [
-        &["web", "source", "1/h", "20", "enforce"][..],
+        &["web", "source", "packets", "1/h", "20", "enforce"][..],
         &["web", "(layer", "2)", "[source,", "destination_port]", "10", "pps", "10", "enforce"],
-        &["old", "source/24", "7", "pps", "7", "off"],
-        &["syn", "source", "off", "off"],
+        &["old", "source/24", "packets", "7", "pps", "7", "off"],
+        &["syn", "source", "syns", "off", "off"],
     ] {
         assert!(words.iter().any(|found| found == row), "no {row:?} in\n{list}");
     }

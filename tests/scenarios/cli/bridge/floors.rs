@@ -57,7 +57,7 @@ impl Floors {
         let control = format!("--control unix:{} --group 65534 --trusted 65534", socket.display());
         let agent =
             Agent::start(&self.bench, &self.document, &format!("-i eth0 --policy FILE {control}"));
-        while agent.next()["event"] != "answering" {}
+        agent.until_it_answers();
         agent
     }
 

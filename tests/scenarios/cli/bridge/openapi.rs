@@ -58,7 +58,7 @@ fn schemathesis_finds_nothing_that_is_not_described() {
     let control = format!("unix:{}", control.display());
     let agent = format!("-i eth0 --policy FILE --control {control}");
     let agent = Agent::start(&bench, &document, &agent);
-    while agent.next()["event"] != "answering" {}
+    agent.until_it_answers();
     let bridge = Bridge::start(&bench, &document, &format!("--agent {control}"));
     relay(&bench, "127.0.0.1:9190", bridge.socket.clone());
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
