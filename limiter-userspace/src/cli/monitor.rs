@@ -56,7 +56,12 @@ fn on(pins: &Pins, output: &mut Output) -> Result<()> {
     }
     let monitoring = maps.monitoring().unwrap_or_default();
     let monitoring = Monitoring { switch: true, ..monitoring };
-    tell(monitoring, said(monitoring), output)
+    tell(monitoring, said(monitoring), output)?;
+    if maps.policy().is_ok_and(|policy| !policy.on_requests.is_empty()) && !output.is_json() {
+        let own = "Limits on requests go on: `mode: monitor` in the document of the bridge has them only count.";
+        writeln!(output, "{own}")?;
+    }
+    Ok(())
 }
 
 /// Turns the monitor switch off, and takes `mode: monitor` out of the policy, so that limits are

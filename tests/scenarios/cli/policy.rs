@@ -167,6 +167,20 @@ fn a_limit_of_several_layers_is_listed_and_deleted_with_all_of_them() {
     assert_eq!(bench.json("limit show web -j")["layers"], Value::Array(Vec::new()));
 }
 
+/// A command on packets says so where the policy is also about requests, which a bridge decides about.
+#[test]
+fn limits_on_requests_are_told_to_be_the_bridges() {
+    let bench = Bench::attached();
+    let document = Document::new("limits: [{name: web, on: requests, key: source, rate: 1/s}]");
+    let applied = bench.done(&document.in_place("policy apply FILE")).stdout;
+    assert!(applied.contains("Limits on requests are the bridge's"), "{applied}");
+    let on = bench.done("monitor on").stdout;
+    assert!(on.contains("Limits on requests go on"), "{on}");
+    bench.done(&Document::new("limits: []").in_place("policy apply FILE"));
+    let on = bench.done("monitor on").stdout;
+    assert!(!on.contains("requests"), "{on}");
+}
+
 #[test]
 fn lists_in_another_order_are_no_difference() {
     let bench = Bench::attached();

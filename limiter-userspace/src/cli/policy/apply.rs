@@ -167,6 +167,10 @@ impl Apply {
         if changed {
             let (file, took) = (name(&self.file), took(time));
             writeln!(output, "{file}: applied{took}: {}", summary(policy))?;
+            if !policy.on_requests.is_empty() {
+                let own = "Limits on requests are the bridge's, which goes by the document that it was started with";
+                writeln!(output, "{own}: /etc/limiter/policy.yaml for the service.")?;
+            }
         } else if anew {
             writeln!(output, "It was applied again, for the interfaces that are attached now.")?;
         } else if self.dry_run && !changes.is_empty() {
