@@ -3,7 +3,8 @@
 //! A line has any number of addresses, prefixes and ranges, between spaces or tabs. `#` and `;` begin a comment
 //! anywhere, and `//` does at the start of a line. A netmask follows its address after `/` or a space. Of a
 //! line with commas (CSV) or tabs, the first column counts if no other one has an address; the first line may name the
-//! columns. Of a line `NAME:FIRST-LAST`, as blocklists of P2P programs have it, the range counts.
+//! columns. Of a line `NAME:FIRST-LAST`, as blocklists of P2P programs have it, the range counts; the name does not begin
+//! with an address.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -146,8 +147,7 @@ impl ListText {
             return Ok(());
         }
         // The end of a range, or another entry: to leave it out would list less than was meant.
-        let is_prefix = |column: &str| parse_addresses(unquoted(column)).is_ok();
-        if others.any(is_prefix) || is_pair(column) {
+        if others.any(is_like_address) || is_pair(column) {
             let value = unquoted(column).to_owned();
             let fault = Fault::AddressAfter;
             let error = ValueError { quantity: Quantity::Prefix, value, fault };
@@ -177,21 +177,35 @@ impl ListText {
     }
 }
 
-/// The range of a line `NAME:FIRST-LAST` of IPv4. What could be the begin of an IPv6 address is no name.
+/// The range of a line `NAME:FIRST-LAST` of IPv4. What begins with an address is no name, nor what could be the begin of
+/// an IPv6 address.
 fn named_range(entry: &str) -> Option<&str> {
     let (name, range) = entry.trim().rsplit_once(':')?;
     let (first, last) = range.split_once('-')?;
     let is_address = |text: &str| text.trim().parse::<Ipv4Addr>().is_ok();
-    let is_name =
-        !name.is_empty() && format!("{name}:{}", first.trim()).parse::<Ipv6Addr>().is_err();
+    let begin = name.split([',', ' ', '\t']).next().unwrap_or_default();
+    let is_name = !name.is_empty()
+        && !is_like_address(begin)
+        && format!("{name}:{}", first.trim()).parse::<Ipv6Addr>().is_err();
     (is_name && is_address(first) && is_address(last)).then_some(range)
 }
 
 /// The first of several columns with tabs between them, unless another one has an address: that would be left out.
 fn first_of_tabs(line: &str) -> &str {
     let Some((first, others)) = line.trim_start().split_once('\t') else { return line };
-    let has_address = others.split_whitespace().any(|word| parse_addresses(unquoted(word)).is_ok());
-    if has_address { line } else { first }
+    if others.split_whitespace().any(is_like_address) { line } else { first }
+}
+
+/// Whether a column has an address, a prefix or a range, or what was meant as one and mistyped. Times, MAC addresses and
+/// numbers have fewer dots and colons.
+fn is_like_address(column: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_hexdigit() || b"./:- ".contains(&byte);
+    let has_address = |part: &str| {
+        let count = |mark| part.matches(mark).count();
+        count('.') >= 3 || count(':') >= 6 || part.contains("::")
+    };
+    let column = unquoted(column);
+    column.bytes().all(is_part) && column.split(['/', '-', ' ']).any(has_address)
 }
 
 /// Whether the first line of a list names its columns. `is_csv` says whether it has several.
@@ -263,6 +277,14 @@ mod tests {
                 "# P2P\nSome Org, Inc: west:192.0.2.4-192.0.2.7\nCafe:192.0.3.1 - 192.0.3.1",
                 "192.0.2.4/30 192.0.3.1/32",
             ),
+            // A range of another column is no entry, nor are times, scores and MAC addresses.
+            ("198.51.100.10,inetnum:192.0.2.0-192.0.2.255", "198.51.100.10/32"),
+            ("198.51.100.0/24\tnet:192.0.2.0-192.0.2.255", "198.51.100.0/24"),
+            ("2001:db8::1,net:192.0.2.0-192.0.2.255", "2001:db8::1/128"),
+            (
+                "192.0.2.1,2026-01-01 12:30:45,0.95\n192.0.2.2\t12:30:45\t00:00:5e:00:53:01",
+                "192.0.2.1/32 192.0.2.2/32",
+            ),
             ("::ffff:192.0.2.4-::ffff:192.0.2.7", "192.0.2.4/30"),
             ("::ffff:192.0.2.7", "192.0.2.7/32"),
         ] {
@@ -290,6 +312,15 @@ mod tests {
             ("2001:db8:1::/48,US,2001:db8:2::/48", "has another address in the column after it"),
             ("192.0.2.0\t192.0.2.255", "has another address in the column after it"),
             ("10.0.0.0 0.255.255.255", "has another address in the column after it"),
+            ("192.0.2.1,192.0.2.300", "has another address in the column after it"),
+            ("192.0.2.1,192.0.2.9 - 192.0.2.300", "has another address in the column after it"),
+            ("2001:db8::1,x,2001:db8::/129", "has another address in the column after it"),
+            ("192.0.2.1\t192.0.2.300", "prefix \"192.0.2.300\" is neither"),
+            ("192.0.2.1\tx\n192.0.2.1\t198.51.100.0/33", "line 2 of the list: prefix"),
+            ("192.0.2.1\t192.0.2.9-192.0.2.1", "ends before it begins"),
+            ("192.0.2.1\t2001:db8::/129", "prefix \"2001:db8::/129\""),
+            ("198.51.100.11 note:192.0.2.0-192.0.2.255", "prefix \"note:192.0.2.0-192.0.2.255\""),
+            ("198.51.100.300,net:192.0.2.0-192.0.2.255", "prefix \"198.51.100.300\" is neither"),
             (",US", "prefix \"\" is empty"),
             ("192.0.2.1\tseen with 198.51.100.1", "prefix \"seen\" is neither"),
             ("Org:192.0.2.9-192.0.2.1", "ends before it begins"),
