@@ -145,10 +145,15 @@ pub(crate) struct Document {
 impl Document {
     /// Writes a document; `text` follows the version.
     pub(crate) fn new(text: &str) -> Self {
+        // In memory, as the state of a bridge has to be.
+        Self::below(Path::new("/dev/shm"), text)
+    }
+
+    /// Writes a document into a folder of its own below this one.
+    pub(crate) fn below(folder: &Path, text: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // In memory, as the state of a bridge has to be.
-        let folder = Path::new("/dev/shm").join(format!("limiter-cli-{}-{number}", process::id()));
+        let folder = folder.join(format!("limiter-cli-{}-{number}", process::id()));
         fs::create_dir(&folder).unwrap();
         let document = Self { folder };
         document.write(text);

@@ -73,8 +73,8 @@ impl Output {
 
 /// The columns of the terminal; 80 if it does not know them.
 fn columns() -> usize {
-    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    if columns == 0 { 80 } else { columns.into() }
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().filter(|it| it.ws_col > 0).map_or(80, |it| it.ws_col.into())
 }
 
 impl<W: Write> Output<W> {

@@ -8,6 +8,7 @@ use std::{
         fs::{FileTypeExt as _, PermissionsExt as _},
         net::UnixListener,
     },
+    path::Path,
 };
 
 use limiter_common::abi::layout::map;
@@ -273,7 +274,8 @@ fn what_a_list_shadows_is_shown_so_and_can_be_applied() {
 #[test]
 fn a_policy_is_in_force_whatever_its_files_have() {
     let bench = Bench::attached();
-    let document = Document::new(
+    let document = Document::below(
+        Path::new("/var/tmp"),
         "sets: {feed: {file: feed.txt}, own: {cidrs: [192.0.2.128/25], file: feed.txt}}\n\
          tenants: {acme: {cidrs: [192.0.2.0/26]}, others: {file: feed.txt}}\n\
          deny: [198.51.100.7, own]\n\
@@ -533,7 +535,9 @@ fn a_file_is_never_replaced_by_what_loses_some_of_it() {
 #[test]
 fn a_new_file_names_the_set_files_that_the_policy_came_from() {
     let bench = Bench::attached();
-    let document = Document::new(
+    // It outlasts a start of the machine, unlike `/tmp`.
+    let document = Document::below(
+        Path::new("/var/tmp"),
         "sets: {bad: {file: bad.txt, cidrs: [192.0.2.7]}, office: {cidrs: [192.0.2.0/28]}}\n\
          tenants: {acme: {file: acme.txt}}\ndeny: [bad]\n\
          limits: [{name: web, key: source, rate: 5/s}]",
@@ -566,6 +570,29 @@ fn a_new_file_names_the_set_files_that_the_policy_came_from() {
     outcome.assert_says(&["warning: set \"bad\" is written out in full, 3 prefixes: its file /"]);
     let text = fs::read_to_string(elsewhere.path()).unwrap();
     assert!(text.contains("10.0.0.1") && text.contains("/acme.txt"), "{text}");
+}
+
+/// The document is for a start of the machine, which would find no such file, and apply nothing.
+#[test]
+fn a_set_file_that_a_start_of_the_machine_removes_is_written_out() {
+    let bench = Bench::attached();
+    let volatile = Document::below(Path::new("/run"), "sets: {bad: {file: bad.txt}}\ndeny: [bad]");
+    fs::write(volatile.folder.join("bad.txt"), "10.0.0.1\n10.0.0.3\n").unwrap();
+    bench.done(&volatile.in_place("policy apply FILE"));
+    let saved = Document::new("");
+    fs::remove_file(saved.path()).unwrap();
+    for command in [saved.in_place("policy save FILE"), "policy save -".to_owned()] {
+        let outcome = bench.done(&command);
+        outcome.assert_says(&[
+            "warning: set \"bad\" is written out in full, 2 prefixes: its file /run/",
+        ]);
+        let text = fs::read_to_string(saved.path()).unwrap();
+        assert!(text.contains("10.0.0.3") && !text.contains("bad.txt"), "{text}");
+    }
+    // Beside it, both are gone together.
+    let beside = volatile.in_place("FILE").replace("policy.yaml", "saved.yaml");
+    assert_eq!(bench.done(&format!("policy save {beside}")).stderr, "");
+    assert!(fs::read_to_string(&beside).unwrap().contains("file: bad.txt"));
 }
 
 #[test]

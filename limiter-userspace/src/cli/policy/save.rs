@@ -255,12 +255,25 @@ fn add_files(kept: &mut FromFiles, policy: &Policy, folder: &Path) -> Vec<String
     in_full
 }
 
-/// The path of a file in a document of this folder, if the file still has some of the prefixes in force.
+/// Folders that are empty after a start of the machine.
+const VOLATILE: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+
+/// Whether a file is gone after a start of the machine, with its folder.
+fn is_volatile(path: &Path) -> bool {
+    let is_below = |path: &Path| VOLATILE.iter().any(|folder| path.starts_with(folder));
+    is_below(path) || path.canonicalize().is_ok_and(|path| is_below(&path))
+}
+
+/// The path of a file in a document of this folder, if the file still has some of the prefixes in force. The document may be
+/// for a start of the machine: only one beside it may be volatile.
 fn reference(file: &PrefixFile, prefixes: &[IpNet], folder: &Path) -> Result<String, &'static str> {
     const NAME: &str = "set";
     let only = Policy { sets: [(NAME.to_owned(), prefixes.to_vec())].into(), ..Policy::default() };
     let within = Path::new(&file.path).strip_prefix(folder).ok().and_then(Path::to_str);
     let path = within.unwrap_or(&file.path).to_owned();
+    if Path::new(&path).is_absolute() && is_volatile(Path::new(&path)) {
+        return Err("is gone after a start of the machine");
+    }
     let files = FromFiles {
         sets: [(NAME.to_owned(), file.cidrs.clone())].into(),
         set_paths: [(NAME.to_owned(), path.clone())].into(),
@@ -430,6 +443,26 @@ mod tests {
         let read = parse_with_files("policy", text.as_bytes(), 0, &mut |_| Ok(Vec::new())).ok();
         let read = read.map(|(policy, _, files)| (policy, files));
         Before { text: text.into(), read }
+    }
+
+    #[test]
+    fn a_file_that_a_start_of_the_machine_removes_is_not_named_from_elsewhere() {
+        let volatile = ["/tmp/bad.txt", "/run/t/bad.txt", "/dev/fd/63", "/proc/self/fd/3"];
+        assert!(volatile.iter().all(|path| is_volatile(Path::new(path))));
+        let stays = ["/etc/limiter/bad.txt", "/srv/tmp/bad.txt", "/tmpfiles/bad.txt"];
+        assert!(!stays.iter().any(|path| is_volatile(Path::new(path))));
+        let folder = std::env::temp_dir().join(format!("limiter-set-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, prefixes) = (folder.join("bad.txt"), ["192.0.2.0/24".parse().unwrap()]);
+        fs::write(&path, "192.0.2.0/24\n").unwrap();
+        let file = PrefixFile { path: path.to_str().unwrap().to_owned(), cidrs: Vec::new() };
+        assert_eq!(reference(&file, &prefixes, &folder).as_deref(), Ok("bad.txt"));
+        // What is printed has no folder.
+        for elsewhere in ["/etc/limiter", ""] {
+            let named = reference(&file, &prefixes, Path::new(elsewhere));
+            assert_eq!(named.unwrap_err(), "is gone after a start of the machine");
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
