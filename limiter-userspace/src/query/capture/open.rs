@@ -79,6 +79,16 @@ impl<R: BufRead> Frames<R> {
         }
     }
 
+    /// Compares the checksum of a frame that was read, if it has one, with that of what was read.
+    fn check_sum(&self) -> io::Result<()> {
+        let stated = self.decoder.get_checksum_from_data();
+        if stated.is_some() && stated != self.decoder.get_calculated_checksum() {
+            let damaged = "it is damaged: what it holds does not have the checksum at its end";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, damaged));
+        }
+        Ok(())
+    }
+
     /// Begins the next frame that is not to be skipped. `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.file.fill_buf()?.is_empty() {
@@ -114,7 +124,9 @@ impl<R: BufRead> Read for Frames<R> {
                 return Ok(read);
             }
             self.is_within = !self.decoder.is_finished();
-            if self.is_within {
+            if !self.is_within {
+                self.check_sum()?;
+            } else {
                 let more = BlockDecodingStrategy::UptoBytes(buffer.len());
                 if let Err(error) = self.decoder.decode_blocks(&mut self.file, more) {
                     return Err(self.fault(error));
@@ -174,6 +186,20 @@ pub(super) mod tests {
         assert_eq!(read(&parts).unwrap(), bytes, "gzip filled up with zeros, as a tape has it");
         for short in [&b""[..], b"x", b"\x1f", &bytes] {
             assert_eq!(read(short).unwrap(), short);
+        }
+    }
+
+    /// Each bit but those of the header of the frame, which may say that there is no checksum.
+    #[test]
+    fn a_flipped_bit_is_noticed() {
+        const HEADER: usize = 6;
+        let bytes: Vec<u8> = (0..300_u32).map(|it| (it.wrapping_mul(it) >> 5) as u8).collect();
+        let packed = zstd(&bytes);
+        assert_eq!(read(&packed).unwrap(), bytes);
+        for bit in HEADER * 8..packed.len() * 8 {
+            let mut damaged = packed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&damaged).is_err(), "bit {bit} of {}", packed.len() * 8);
         }
     }
 
