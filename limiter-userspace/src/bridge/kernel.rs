@@ -2,7 +2,8 @@
 //!
 //! It is asked only for limits whose `requests` is not `off`. What it tells is kept for a short time, so that a source that asks
 //! much does not cost a question each time: one request asks, and others take what was told before, or wait for it. So many
-//! requests of one source do not hide others. While the agent is away, nothing is known of any source.
+//! requests of one source do not hide others. While the agent is away, nothing is known of any source. Nor is it of new ones
+//! beyond a number of questions a second, or for a pause after the agent was late.
 
 use std::{
     cmp::Reverse,
@@ -40,13 +41,19 @@ const KEPT: u64 = 100_000_000;
 const FRESH: u64 = 2_000_000;
 /// For how long that is taken while it is asked again, in ns.
 const STALE: u64 = 1_000_000_000;
-/// For how long it is not asked again after it was away, in ns.
+/// For how long it is not asked again after it was away or late, in ns. While it stays late, each pause is twice the one before,
+/// up to so many doublings.
 const PAUSE: u64 = 1_000_000_000;
-/// So many answers that come late one after the other are told, for so long after the last, in ns.
+const DOUBLINGS: u32 = 3;
+/// So many answers that come late one after the other begin a pause, and are told for so long after the last, in ns.
 const LATE: u32 = 3;
 const LATELY: u64 = 10_000_000_000;
 /// The most questions at once. The agent has room for 64 connections of those it trusts.
 const AT_ONCE: usize = 16;
+/// The time for one question about any source, in ns, and for how many the agent may be asked after a rest. A question takes it
+/// some 200 us of CPU time, and pushes need the rest.
+const QUESTION: u64 = 500_000;
+const BURST: u64 = 200;
 /// The most sources of which something is kept.
 const SOURCES: usize = 8_192;
 
@@ -195,9 +202,12 @@ pub(super) struct Kernel {
     questions: Semaphore,
     /// Until when it is not asked, in ns.
     paused: AtomicU64,
-    /// Questions: that were answered, by what was kept, and that were not.
+    /// Until when the questions before take it, at [`QUESTION`] each, in ns.
+    busy: AtomicU64,
+    /// Questions: that were answered, by what was kept, that were one too many, and that were not answered.
     asked: AtomicU64,
     kept: AtomicU64,
+    capped: AtomicU64,
     unknown: AtomicU64,
     late: Mutex<Late>,
 }
@@ -209,6 +219,8 @@ struct Late {
     count: u32,
     /// When it was asked last of these, in ns.
     last: u64,
+    /// How many pauses these began.
+    pauses: u32,
 }
 
 /// Whether a limit on packets is of concern to requests.
@@ -218,7 +230,7 @@ pub(super) fn is_of_requests(limit: &Limit) -> bool {
 
 impl Kernel {
     pub(super) fn new(agent: &Path) -> Self {
-        let [paused, asked, kept, unknown] = [const { AtomicU64::new(0) }; 4];
+        let [paused, busy, asked, kept, capped, unknown] = [const { AtomicU64::new(0) }; 6];
         let agent = Client::new(agent);
         let questions = Semaphore::new(AT_ONCE);
         Self {
@@ -227,8 +239,10 @@ impl Kernel {
             sources: Mutex::default(),
             questions,
             paused,
+            busy,
             asked,
             kept,
+            capped,
             unknown,
             late: Mutex::default(),
         }
@@ -252,13 +266,34 @@ impl Kernel {
         })
     }
 
-    /// Notes whether the agent answered in time at `now`.
+    /// Notes whether the agent answered in time at `now`. It is there when it is late, and has much to do: the next question may
+    /// come in time, and after [`LATE`] that did not there is a pause.
     fn note(&self, is_late: bool, now: u64) {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        *late = match is_late {
-            true => Late { count: late.count.saturating_add(1), last: now },
-            false => Late::default(),
+        if !is_late {
+            *late = Late::default();
+            return;
+        }
+        (late.count, late.last) = (late.count.saturating_add(1), now);
+        // Those that were asked before a pause began do not make it longer.
+        if late.count >= LATE && !self.is_paused(now) {
+            let pause = PAUSE << late.pauses.min(DOUBLINGS);
+            self.paused.store(now.saturating_add(pause), Relaxed);
+            late.pauses = late.pauses.saturating_add(1);
+        }
+    }
+
+    fn is_paused(&self, now: u64) -> bool {
+        now < self.paused.load(Relaxed)
+    }
+
+    /// Whether there is room for a question at `now`, in ns, which it takes then.
+    fn spend(&self, now: u64) -> bool {
+        let after = |busy: u64| {
+            let after = busy.max(now).saturating_add(QUESTION);
+            (after <= now.saturating_add(BURST * QUESTION)).then_some(after)
         };
+        self.busy.fetch_update(Relaxed, Relaxed, after).is_ok()
     }
 
     /// What a limit on packets has left for a source, of those that are of concern to requests, if the agent answers. It is one
@@ -291,6 +326,7 @@ impl Kernel {
     async fn known(&self, source: IpAddr, counts: impl Fn(&Left) -> bool) -> Option<Arc<[Left]>> {
         let known = self.of(source, query::now());
         let mut told = known.take(KEPT, query::now(), &counts);
+        let mut unanswered = &self.unknown;
         if told.is_none() {
             let mut asking = known.asking.try_lock().ok();
             if asking.is_none() {
@@ -301,30 +337,32 @@ impl Kernel {
                     told = known.take(STALE, query::now(), &counts);
                 }
             }
-            if told.is_none() && asking.is_some() {
-                if let Some(told) = self.ask_about(source, &known).await {
+            if told.is_none() && asking.is_some() && !self.is_paused(query::now()) {
+                if !self.spend(query::now()) {
+                    unanswered = &self.capped;
+                } else if let Some(told) = self.ask_about(source, &known).await {
                     self.asked.fetch_add(1, Relaxed);
                     return Some(told);
                 }
-                drop(asking);
             }
+            drop(asking);
             // Better what may be used up than nothing.
             told = told.or_else(|| known.take(STALE, query::now(), |_| false));
         }
-        let count = if told.is_some() { &self.kept } else { &self.unknown };
+        let count = if told.is_some() { &self.kept } else { unanswered };
         count.fetch_add(1, Relaxed);
         told
     }
 
-    /// The place for what is known of a source. Beyond [`SOURCES`], what nobody asks for any more makes room; where nothing
-    /// does, it is forgotten again.
+    /// The place for what is known of a source. Beyond [`SOURCES`], what is not taken any more makes room; where nothing does, it
+    /// is forgotten again.
     fn of(&self, source: IpAddr, now: u64) -> Arc<Known> {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = sources.get(&source) {
             return Arc::clone(known);
         }
         if sources.len() >= SOURCES {
-            sources.retain(|_, known| known.is_within(KEPT, now));
+            sources.retain(|_, known| known.is_within(STALE, now));
         }
         let known = Arc::<Known>::default();
         if sources.len() < SOURCES {
@@ -333,19 +371,18 @@ impl Kernel {
         known
     }
 
-    /// Asks the agent, unless it was away just now or too much is asked at once.
+    /// Asks the agent, unless too much is asked at once or a pause begins meanwhile.
     async fn ask_about(&self, source: IpAddr, known: &Known) -> Option<Arc<[Left]>> {
-        if query::now() < self.paused.load(Relaxed) {
+        let _question = timeout(self.patience, self.questions.acquire()).await.ok()?.ok()?;
+        if self.is_paused(query::now()) {
             return None;
         }
-        let _question = timeout(self.patience, self.questions.acquire()).await.ok()?.ok()?;
         match self.ask(source).await {
             Ok(limits) => {
                 self.note(false, query::now());
                 known.note(query::now(), Arc::clone(&limits));
                 Some(limits)
             }
-            // It is there, and has much to do: the next question may come in time.
             Err(ClientError::Late(_)) => {
                 self.note(true, query::now());
                 None
@@ -376,10 +413,11 @@ impl Kernel {
             "limiter_bridge_sources_total",
             Kind::Counter,
             "Questions about the source of a request under the limits on packets, by whether the agent was asked, its answer was \
-             kept, or nothing was known (unknown).",
+             kept, nothing was known as too much was asked already (capped), or nothing was known (unknown).",
         )
         .with([("result", "asked")], of(&self.asked))
         .with([("result", "kept")], of(&self.kept))
+        .with([("result", "capped")], of(&self.capped))
         .with([("result", "unknown")], of(&self.unknown))
     }
 }
@@ -610,6 +648,62 @@ mod tests {
         assert_eq!(kernel.fault(5 + LATELY), None, "nobody asks any more");
         kernel.note(false, 6);
         assert_eq!(kernel.fault(6), None);
+    }
+
+    #[test]
+    fn pauses_after_late_answers_grow_until_one_comes_in_time() {
+        let kernel = Kernel::new(Path::new("/nowhere/agent.sock"));
+        let mut now = 1;
+        (1..LATE).for_each(|_| kernel.note(true, now));
+        assert!(!kernel.is_paused(now));
+        for seconds in [1, 2, 4, 8, 8] {
+            // Some were asked at once.
+            (0..9).for_each(|_| kernel.note(true, now));
+            now += seconds * PAUSE;
+            assert!(kernel.is_paused(now - 1) && !kernel.is_paused(now), "{seconds} s");
+        }
+        kernel.note(false, now);
+        (1..LATE).for_each(|_| kernel.note(true, now));
+        assert!(!kernel.is_paused(now));
+    }
+
+    /// An agent that is stopped keeps few requests waiting.
+    #[test]
+    fn an_agent_that_does_not_answer_is_not_asked_for_a_while() {
+        let path = std::env::temp_dir().join(format!("limiter-late-{}.sock", std::process::id()));
+        drop(std::fs::remove_file(&path));
+        let agent = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        agent.set_nonblocking(true).unwrap();
+        let kernel = Kernel { patience: Duration::from_millis(1), ..Kernel::new(&path) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // Far off, so that no pause ends meanwhile.
+        let begin = Late { pauses: 30, ..Late::default() };
+        *kernel.late.lock().unwrap() = begin;
+        let policy = policy(OfRequests::Enforce);
+        for last in 0..20 {
+            let source = IpAddr::from([192, 0, 2, last]);
+            assert!(runtime.block_on(kernel.left(&policy, source)).is_none());
+        }
+        std::fs::remove_file(&path).unwrap();
+        let asked = std::iter::from_fn(|| agent.accept().ok()).count();
+        assert_eq!((asked, kernel.unknown.load(Relaxed)), (LATE as usize, 20));
+    }
+
+    /// However many sources there are.
+    #[test]
+    fn so_many_questions_a_second_are_asked_and_those_beyond_are_counted() {
+        let kernel = Kernel::new(Path::new("/nowhere/agent.sock"));
+        let spend = |now| (0..1_000).filter(|_| kernel.spend(now)).count();
+        let begin = query::now();
+        let asked = [0, QUESTION, 3 * QUESTION, 3 * QUESTION + 3_600_000_000_000]
+            .map(|after| spend(begin + after));
+        assert_eq!(asked, [200, 1, 2, 200]);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let policy = policy(OfRequests::Enforce);
+        let left = runtime.block_on(kernel.left(&policy, "192.0.2.1".parse().unwrap()));
+        let [capped, unknown] = [&kernel.capped, &kernel.unknown].map(|it| it.load(Relaxed));
+        assert_eq!((left, capped, unknown), (None, 1, 0));
+        assert!(!kernel.is_paused(query::now()), "nobody was asked");
     }
 
     #[test]
