@@ -124,6 +124,16 @@ impl Sizes {
         sets.saturating_mul(WAYS as u32)
     }
 
+    /// Those that an instance has which is asked for these.
+    pub const fn in_whole_sets(self) -> Self {
+        Self {
+            sources: Self::whole_sets(self.sources),
+            buckets: Self::whole_sets(self.buckets),
+            wide_states: Self::whole_sets(self.wide_states),
+            overrides: self.overrides,
+        }
+    }
+
     /// Each with the option of `limiter attach` that sets it.
     pub const fn by_option(&self) -> [(&'static str, u32); 4] {
         [

@@ -185,6 +185,7 @@ fn usage_errors_end_with_2_and_change_nothing() {
     usage("watch --interval 0s --count 1", &["0s"]);
     usage("watch --interval fast", &["fast", "500ms"]);
     usage("attach eth0 --sources 0", &["--sources"]);
+    usage("attach eth0 --sources 1000", &["--sources 1000 is out of range"]);
     usage("attach eth0 --sources -1", &["-1"]);
     usage("attach lo --ipv4-prefix 33", &["33"]);
     for arguments in ["ban 192.0.2.9 1h", "-j ban 192.0.2.9 1h", "ban 192.0.2.9 1h --json"] {

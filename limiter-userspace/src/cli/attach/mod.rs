@@ -144,7 +144,15 @@ impl Attach {
         let (mut instance, unread) = match asked.unread.take() {
             None => {
                 let _progress = Progress::of("loading the program and making the tables");
-                (Instance::open_or_create(pins, &self.sizes(), &asked.first(), None)?, None)
+                (
+                    Instance::open_or_create(
+                        pins,
+                        &self.sizes().in_whole_sets(),
+                        &asked.first(),
+                        None,
+                    )?,
+                    None,
+                )
             }
             // One that runs does not need it.
             Some(error) => match Instance::open_to_attach(pins)? {
@@ -279,12 +287,13 @@ impl Attach {
         }
     }
 
+    /// The sizes of a new instance, as they were given.
     fn sizes(&self) -> Sizes {
         let default = self.sources.map_or_else(Sizes::for_host, Sizes::for_sources);
         Sizes {
-            sources: Sizes::whole_sets(default.sources),
-            buckets: Sizes::whole_sets(self.buckets.unwrap_or(default.buckets)),
-            wide_states: Sizes::whole_sets(self.wide_states.unwrap_or(default.wide_states)),
+            sources: default.sources,
+            buckets: self.buckets.unwrap_or(default.buckets),
+            wide_states: self.wide_states.unwrap_or(default.wide_states),
             overrides: self.overrides.unwrap_or(default.overrides),
         }
     }
