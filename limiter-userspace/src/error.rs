@@ -515,7 +515,8 @@ impl Error {
                 .to_owned(),
             Self::Unconfirmed { .. } => {
                 "keep it with `limiter policy confirm`, or take it back with `limiter policy revert`, then \
-                 give the command again"
+                 give the command again; where blocks were pushed before, `limiter penalty add ADDRESS \
+                 --push` bans a source meanwhile"
                     .to_owned()
             }
             Self::NothingToConfirm => "`limiter policy apply FILE --confirm TIME` has one wait, at most so long; `limiter policy show` \

@@ -113,6 +113,23 @@ fn nothing_else_is_changed_before_a_policy_is_confirmed_or_taken_back() {
     assert_eq!(bench.json("policy confirm -j")["confirmed"], true);
 }
 
+/// Nobody has to choose between the policy before and a ban.
+#[test]
+fn a_source_is_blocked_while_a_policy_waits_and_stays_so() {
+    let bench = Bench::attached();
+    let document = Document::new(OTHER);
+    bench.done("penalty add 203.0.113.8 --for 1h --push");
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    bench.refused("deny add 203.0.113.9", 6, &["penalty add ADDRESS", "--push"]);
+    bench.done("penalty add 203.0.113.9 --for 1h --push");
+    for end in ["policy revert", "policy apply FILE --confirm 60s", "policy confirm"] {
+        let blocked = bench.json("penalty list -j").to_string();
+        assert!(blocked.contains("203.0.113.9"), "before {end}: {blocked}");
+        bench.done(&document.in_place(end));
+    }
+    assert!(bench.json("penalty list -j").to_string().contains("203.0.113.9"));
+}
+
 #[test]
 fn times_that_make_no_sense_are_refused() {
     let bench = Bench::attached();
