@@ -41,10 +41,12 @@ const KEPT: u64 = 100_000_000;
 const FRESH: u64 = 2_000_000;
 /// For how long that is taken while it is asked again, in ns.
 const STALE: u64 = 1_000_000_000;
-/// For how long it is not asked again after it was away or late, in ns. While it stays late, each pause is twice the one before,
-/// up to so many doublings.
+/// For how long it is not asked again after it was away, in ns.
 const PAUSE: u64 = 1_000_000_000;
-const DOUBLINGS: u32 = 3;
+/// For how long it is not asked again after it was late, in ns. While it stays so, each pause is twice the one before, up to so
+/// many doublings. The first is short, as a busy machine makes several late at once.
+const LATE_PAUSE: u64 = 100_000_000;
+const DOUBLINGS: u32 = 6;
 /// So many answers that come late one after the other begin a pause, and are told for so long after the last, in ns.
 const LATE: u32 = 3;
 const LATELY: u64 = 10_000_000_000;
@@ -277,7 +279,7 @@ impl Kernel {
         (late.count, late.last) = (late.count.saturating_add(1), now);
         // Those that were asked before a pause began do not make it longer.
         if late.count >= LATE && !self.is_paused(now) {
-            let pause = PAUSE << late.pauses.min(DOUBLINGS);
+            let pause = LATE_PAUSE << late.pauses.min(DOUBLINGS);
             self.paused.store(now.saturating_add(pause), Relaxed);
             late.pauses = late.pauses.saturating_add(1);
         }
@@ -656,11 +658,11 @@ mod tests {
         let mut now = 1;
         (1..LATE).for_each(|_| kernel.note(true, now));
         assert!(!kernel.is_paused(now));
-        for seconds in [1, 2, 4, 8, 8] {
+        for times in [1, 2, 4, 8, 16, 32, 64, 64] {
             // Some were asked at once.
             (0..9).for_each(|_| kernel.note(true, now));
-            now += seconds * PAUSE;
-            assert!(kernel.is_paused(now - 1) && !kernel.is_paused(now), "{seconds} s");
+            now += times * LATE_PAUSE;
+            assert!(kernel.is_paused(now - 1) && !kernel.is_paused(now), "{times}");
         }
         kernel.note(false, now);
         (1..LATE).for_each(|_| kernel.note(true, now));
