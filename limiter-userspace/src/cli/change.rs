@@ -1,6 +1,8 @@
 //! Changes of the policy and the run-time lists in force.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ffi::c_void, hint::black_box, sync::Arc};
+
+use rustix::mm::{Advice, madvise};
 
 use super::{
     instance,
@@ -66,18 +68,29 @@ pub(super) fn change<T>(
     Ok(Changed { in_force, said, kept, shadowed, switched, unkept, unfinished })
 }
 
-/// Has the allocator use again what is freed. Each step of a change of long lists frees some megabytes and takes as many,
-/// and pages that were given back in between would be cleared by the kernel once more.
+/// Has the allocator keep what is freed, and large pages for it. Each step of a change of long lists frees some megabytes and
+/// takes as many, and pages that were given back in between would be cleared by the kernel once more.
 fn keep_freed_memory() {
-    /// The largest that there is, in bytes.
+    /// The largest from which on an allocation has pages of its own, in bytes.
     const MAPPED_FROM: libc::c_int = 32 << 20;
+    const LARGE_PAGE: usize = 2 << 20;
     for (parameter, value) in [
         (libc::M_MMAP_THRESHOLD, MAPPED_FROM),
         (libc::M_TRIM_THRESHOLD, libc::c_int::MAX),
-        (libc::M_TOP_PAD, MAPPED_FROM / 2),
+        (libc::M_TOP_PAD, 2 * MAPPED_FROM),
     ] {
         // SAFETY: sets a parameter of the allocator, under its lock. A value that it refuses leaves the old one.
         unsafe { libc::mallopt(parameter, value) };
+    }
+    // SAFETY: tells the end of the heap, and moves nothing.
+    let end = || unsafe { libc::sbrk(0) } as usize;
+    let from = end().next_multiple_of(LARGE_PAGE);
+    // The heap grows by what `M_TOP_PAD` says.
+    drop(black_box(Vec::<u8>::with_capacity(LARGE_PAGE)));
+    if let Some(length) = end().checked_sub(from).filter(|it| *it >= LARGE_PAGE) {
+        // SAFETY: the range is of the heap, and what is written in it stays. Without large pages, nothing changes.
+        let _: rustix::io::Result<()> =
+            unsafe { madvise(from as *mut c_void, length, Advice::LinuxHugepage) };
     }
 }
 

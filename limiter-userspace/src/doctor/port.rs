@@ -166,13 +166,21 @@ fn mode(
 /// Whether the MTU can be raised while a program is attached.
 fn mtu(interface: &str, mtu: u32, pieces: bool, features: Option<XdpFeatures>) -> Finding {
     const CHECK: &str = "mtu";
-    let mtu = grouped(mtu.into());
+    // One page, less what the kernel and the driver have before and after a packet.
+    const ONE_PIECE: u32 = 3_500;
+    let (is_larger, mtu) = (mtu > ONE_PIECE, grouped(mtu.into()));
     if pieces {
         return Finding::ok(CHECK, format!("{mtu}; it can be raised while attached"));
     }
-    let found = format!(
-        "{mtu}; while attached it can be raised to about 3,500, as packets have to be in one piece"
-    );
+    let found = match is_larger {
+        true => {
+            format!("{mtu}; while attached it cannot be raised, as packets have to be in one piece")
+        }
+        false => format!(
+            "{mtu}; while attached it can be raised to about {}, as packets have to be in one piece",
+            grouped(ONE_PIECE.into())
+        ),
+    };
     let finding = Finding::new(CHECK, Verdict::Note, found);
     if features.is_some_and(|features| !features.pieces) {
         return finding;

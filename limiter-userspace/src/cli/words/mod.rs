@@ -181,6 +181,9 @@ impl Line {
         let before = self.rest.get(at.checked_sub(1)?)?;
         let joined = format!("{before}{word}");
         let is_number = before.starts_with(|first: char| first.is_ascii_digit());
+        // `10 000` is one number, `22 5/min` two.
+        let begins = word.bytes().take_while(u8::is_ascii_digit).count();
+        let is_number = is_number && (begins == 0 || begins == word.len() && begins == 3);
         (is_number && (is_rate(&joined) || self.is("TIME", &joined)))
             .then(|| format!("write it as one word: `{}`", visible(&joined)))
     }
@@ -249,6 +252,7 @@ impl Line {
             "TIME" => parse_time(word).is_ok(),
             "NEGATIVE" => word.strip_prefix('-').is_some_and(|it| parse_time(it).is_ok()),
             "FILE" => is_file(word),
+            "DOCUMENT" => word.ends_with(".yaml") || word.ends_with(".yml"),
             "IFACE" => (self.interfaces)().iter().any(|name| name == word),
             "OF_REASON" => {
                 let before = self.rest.iter().take_while(|it| *it != word);
@@ -291,7 +295,11 @@ impl Line {
                 if all.is_empty() { "ADDRESS".to_owned() } else { all.join(" ") }
             }
             "address" => given(&is_address).unwrap_or_else(|| "ADDRESS".to_owned()),
+            // A number alone may be another thing, such as a port.
+            "slow" => given(&|it| other(it) && is_rate(it) && !self.is("NUMBER", it))
+                .unwrap_or_else(|| "5/min".to_owned()),
             "rate" => given(&|it| other(it) && is_rate(it)).unwrap_or_else(|| "10kpps".to_owned()),
+            "host" => word.split(':').next().unwrap_or_default().to_owned(),
             "time" => match given(&|it| other(it) && self.is("TIME", it)) {
                 Some(seconds) if self.is("NUMBER", &seconds) => format!("{seconds}s"),
                 time => time.unwrap_or_else(|| "1h".to_owned()),

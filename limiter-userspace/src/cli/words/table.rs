@@ -192,8 +192,29 @@ pub(super) const ANSWERS: &[Answer] = &[
         "dropped capture tcpdump sniff",
         "`limiter drops` shows packets that are dropped; `limiter drops --pcap drops.pcap` writes them",
     ),
+    answer(
+        "",
+        "attack attacks ddos flood",
+        "`limiter top` shows the sources with the most drops, `limiter drops` what is dropped, `limiter watch` both as they change",
+    ),
+    answer("", "whois", "`limiter get {address}` shows what is known of a source"),
+    answer("", "kick", "`limiter penalty add {addresses} --for {time}` blocks it for {time}"),
+    answer(
+        "",
+        "new create port service protocol",
+        "`limiter limit add NAME --match tcp:PORT --rate 100/s` limits what comes to a port; `limiter limit add --help` has more",
+    ),
+    answer(
+        "",
+        "packets rates",
+        "`limiter watch` shows rates as they are; `limiter status` counters",
+    ),
     answer("", "sources clients talkers", "`limiter top` shows the sources with the most drops"),
-    answer("", "interfaces ifaces counters counter", "`limiter status` shows them"),
+    answer(
+        "",
+        "interfaces ifaces iface ip link dev counters counter",
+        "`limiter status` shows them",
+    ),
     answer(
         "",
         "health",
@@ -251,6 +272,11 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "limit",
+        "NUMBER",
+        "`limiter limit add NAME --match tcp:{word} --rate {slow}` limits what comes to that port",
+    ),
+    answer(
+        "limit",
         "change edit modify update",
         "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
     ),
@@ -298,6 +324,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`--mode native` is the fastest: limiter runs in the driver, and not on the card itself",
     ),
     answer("attach", "dev", "an interface is named alone: `limiter attach {iface}`"),
+    answer("attach", "RATE", "a rate has its option: `limiter attach {iface} --pps {word}`"),
     answer("attach", "NUMBER", "a number is one word, such as `--pps 10000`"),
     answer("attach|detach|doctor", "help", "`limiter {command} --help` explains the command"),
     answer("attach", "<IFACE>...", "name an interface: `limiter attach {iface}`"),
@@ -336,7 +363,7 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "limit|limit set|limit add",
         "ssh http https smtp",
-        "`limiter limit add {word} --match tcp:{word} --count connections --rate {rate} --burst 5` makes a limit of that \
+        "`limiter limit add {word} --match tcp:{word} --count connections --rate {slow} --burst 5` makes a limit of that \
          name",
     ),
     answer(
@@ -349,6 +376,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "udp tcp icmp",
         "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
     ),
+    answer("limit add", "RATE", "a rate has its option: `limiter limit add {name} --rate {word}`"),
     answer(
         "limit set",
         "--open",
@@ -385,7 +413,7 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "allow add|deny add|penalty add|allow del|deny del|penalty del",
         "HOSTPORT",
-        "a list is about addresses; a limit of a policy is about ports: `match: {{ ports: 80 }}`",
+        "a list is about addresses, a limit about ports: `limiter limit add NAME --match src:{host} tcp:{number} --action drop`",
     ),
     answer(
         "allow add|deny add|penalty add",
@@ -494,5 +522,6 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter test --src {address} --dst ADDRESS` asks about one packet; `limiter policy explain {address}` \
          about all of the source",
     ),
+    answer("test", "DOCUMENT", "`limiter policy check {word}` checks it"),
     answer("test", "FILE", "`limiter test --pcap {word}` judges the packets of a file"),
 ];

@@ -146,7 +146,11 @@ fn a_refused_value_is_answered_too() {
         ),
         ("limiter deny add AS13335", prefix("AS13335"), "give its prefixes; "),
         ("limiter deny add country:CN", prefix("country:CN"), "give its prefixes; "),
-        ("limiter deny add 1.2.3.4:80", prefix("1.2.3.4:80"), "a list is about addresses; "),
+        (
+            "limiter deny add 1.2.3.4:80",
+            prefix("1.2.3.4:80"),
+            "a list is about addresses, a limit about ports: `limiter limit add NAME --match src:1.2.3.4 tcp:80 ",
+        ),
         (
             "limiter deny add example.com",
             prefix("example.com"),
@@ -169,6 +173,11 @@ fn a_refused_value_is_answered_too() {
         ),
         ("limiter deny add /mnt/bad", prefix("/mnt/bad"), "a list comes by the standard input"),
         ("limiter attach eth0 --pps 10 000", interface("000"), "write it as one word: `10000`"),
+        (
+            "limiter attach eth0 100pps",
+            interface("100pps"),
+            "a rate has its option: `limiter attach eth0 --pps 100pps`",
+        ),
         (
             "limiter attach dev eth0",
             interface("dev"),
