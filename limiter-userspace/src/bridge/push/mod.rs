@@ -29,7 +29,7 @@ use tokio::{
 pub(super) use self::connection::Connection;
 use self::{
     counts::{Dropped, PushCounts},
-    offences::{Due, Offences},
+    offences::{Due, Offences, Refused},
 };
 use super::{
     client::{Client, ClientError, accepted},
@@ -42,7 +42,7 @@ use crate::{
     metrics::Family,
     policy::{
         Policy,
-        model::{Proxied, RequestLimit},
+        model::{Proxied, RequestKeyPart, RequestLimit},
     },
     query,
 };
@@ -169,8 +169,9 @@ impl Pusher {
         let peer = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
         // Clients are told whole seconds.
         let wait = wait.div_ceil(SECOND).max(1).saturating_mul(SECOND);
-        let key = (peer, key.unwrap_or_default());
-        let due = self.offences.exceed(&limit.name, &penalty.compiled(0), key, wait, now)?;
+        let is_one = limit.keys().all(|it| it.parts.contains(&RequestKeyPart::Source));
+        let refused = Refused { peer, digest: key.unwrap_or_default(), is_one };
+        let due = self.offences.exceed(&limit.name, &penalty.compiled(0), refused, wait, now)?;
         let Due::Until(until) = due else {
             self.counts.dropped(Dropped::Shared, 1);
             return None;

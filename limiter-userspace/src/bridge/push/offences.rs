@@ -2,8 +2,8 @@
 //!
 //! The time over a limit is counted by the rules of the kernel half: see [`Penalty`]. A refusal counts if the peer was told when to
 //! come back, and came before. That is kept for each key of the limit, so that users behind one address do not count as
-//! one that comes back early. A peer of many keys is the address of many clients, and is not pushed. The table is bounded as there: sets of
-//! [`WAYS`] records, and the one that would be forgotten first makes room.
+//! one that comes back early. A peer of many keys is the address of many clients, and is not pushed, unless its address is part of
+//! the keys. The table is bounded as there: sets of [`WAYS`] records, and the one that would be forgotten first makes room.
 
 use std::{
     cell::Cell,
@@ -61,12 +61,34 @@ struct RefusedKey {
     told: u64,
 }
 
+/// A peer that a limit refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    /// Its address, masked to the key prefix of the policy.
+    pub(super) peer: Address,
+    /// A digest of the key that the limit refused.
+    pub(super) digest: u64,
+    /// Whether the keys of the limit have its address. Then it is one client, however many keys it has.
+    pub(super) is_one: bool,
+}
+
+/// When the request of a key came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// For the first time, or once the key had waited.
+    InTime,
+    /// Before the key had waited.
+    Early,
+    /// It is not known: the keys that are known all wait.
+    Unknown,
+}
+
 /// What a refusal comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The peer is to be blocked until then, in ns of `CLOCK_MONOTONIC`.
     Until(u64),
-    /// It came back early, and is refused by too many keys to be one client.
+    /// It came back early, or may have, and is refused by too many keys to be one client.
     Shared,
 }
 
@@ -78,23 +100,41 @@ impl Record {
         Self { key, offence, keys, shared: 0, pushed: 0 }
     }
 
-    /// Notes that a key is refused at `now`, and told to come back at `told`. Returns whether it came back early.
-    fn is_early(&mut self, digest: u64, told: u64, now: u64) -> bool {
+    /// Notes that a key is refused at `now`, and told to come back at `told`. Returns when it came.
+    fn note(&mut self, digest: u64, told: u64, now: u64) -> Came {
         let is_of = |key: &RefusedKey| key.last > 0 && key.digest == digest;
-        let is_known = self.keys.iter().any(is_of);
-        // A new one is in place of that which was refused the longest ago.
-        let found = self.keys.iter_mut().min_by_key(|key| (!is_of(key), key.last));
-        let Some(key) = found else { return false };
-        let is_early = is_known && now < key.told;
-        if !is_known && key.last > 0 && now.saturating_sub(key.last) < LATELY {
-            self.shared = now;
-        }
+        // A key that is to wait keeps its place. Otherwise none would be known of a peer that takes turns with more keys.
+        let order = |key: &&mut RefusedKey| (!is_of(key), key.is_waiting(now), key.last);
+        let Some(key) = self.keys.iter_mut().min_by_key(order) else { return Came::Unknown };
+        let came = if is_of(key) {
+            if now < key.told { Came::Early } else { Came::InTime }
+        } else {
+            if key.is_recent(now) {
+                self.shared = now;
+            }
+            if key.is_waiting(now) {
+                return Came::Unknown;
+            }
+            Came::InTime
+        };
         *key = RefusedKey { digest, last: now, told };
-        is_early
+        came
     }
 
     const fn is_shared(&self, now: u64) -> bool {
         self.shared > 0 && now.saturating_sub(self.shared) < LATELY
+    }
+}
+
+impl RefusedKey {
+    /// Whether it was refused within [`LATELY`].
+    const fn is_recent(&self, now: u64) -> bool {
+        self.last > 0 && now.saturating_sub(self.last) < LATELY
+    }
+
+    /// Whether it was, and is to wait.
+    const fn is_waiting(&self, now: u64) -> bool {
+        self.is_recent(now) && now < self.told
     }
 }
 
@@ -104,14 +144,14 @@ impl Offences {
         Self { records: Mutex::new(records.collect()), seed: RandomState::new() }
     }
 
-    /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, by the key with this digest, and
-    /// that the peer is told to wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked,
-    /// if that is due to be pushed: for the first time, or since its requests still come.
+    /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, and that the peer is told to
+    /// wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked, if that is due
+    /// to be pushed: for the first time, or since its requests still come.
     pub(in crate::bridge) fn exceed(
         &self,
         limit: &str,
         penalty: &Penalty,
-        (peer, digest): (Address, u64),
+        Refused { peer, digest, is_one }: Refused,
         wait: u64,
         now: u64,
     ) -> Option<Due> {
@@ -134,11 +174,20 @@ impl Offences {
                 free
             }
         };
-        if !record.is_early(digest, now.saturating_add(wait), now) {
+        let came = record.note(digest, now.saturating_add(wait), now);
+        if came == Came::InTime {
             return None;
         }
-        if record.is_shared(now) {
+        if !is_one && record.is_shared(now) {
             return Some(Due::Shared);
+        }
+        if came == Came::Unknown {
+            // The key may have waited, so that no offence begins. But the peer does not rest.
+            let last = &record.offence.last;
+            if now.saturating_sub(last.get()) <= penalty.rest() {
+                last.set(now);
+            }
+            return None;
         }
         let until = penalty.exceed(&record.offence, now);
         let is_due = now.saturating_sub(record.pushed) >= AGAIN;
@@ -173,12 +222,16 @@ mod tests {
         Address::v4([198, 18, high, low])
     }
 
-    /// Offences of peers that are refused by one limit, each time for a minute.
-    struct Refused(Offences);
+    fn refused(peer: Address, digest: u64) -> Refused {
+        Refused { peer, digest, is_one: false }
+    }
 
-    impl Refused {
+    /// Offences of peers that are refused by one limit, each time for a minute.
+    struct Login(Offences);
+
+    impl Login {
         fn exceed(&self, peer: Address, now: u64) -> Option<u64> {
-            let due = self.0.exceed("login", &penalty(), (peer, 0), 60 * SECOND, now)?;
+            let due = self.0.exceed("login", &penalty(), refused(peer, 0), 60 * SECOND, now)?;
             match due {
                 Due::Until(until) => Some(until),
                 Due::Shared => None,
@@ -188,13 +241,13 @@ mod tests {
 
     #[test]
     fn a_peer_that_goes_on_is_pushed_and_one_that_rests_is_not() {
-        let refused = Refused(Offences::new());
-        let exceed = |peer, seconds| refused.exceed(peer, NOW + seconds * SECOND);
+        let login = Login(Offences::new());
+        let exceed = |peer, seconds| login.exceed(peer, NOW + seconds * SECOND);
         assert_eq!(exceed(peer(1), 0), None, "it was not told to wait yet");
         for second in 0..10 {
             assert_eq!(exceed(peer(1), second), None);
             // Another limit, and another peer, are other offences.
-            let api = refused.0.exceed("api", &penalty(), (peer(1), 0), SECOND, NOW);
+            let api = login.0.exceed("api", &penalty(), refused(peer(1), 0), SECOND, NOW);
             assert_eq!((api, exceed(peer(3), 0)), (None, None));
         }
         assert_eq!(exceed(peer(1), 10), Some(NOW + 70 * SECOND));
@@ -206,8 +259,9 @@ mod tests {
 
     #[test]
     fn a_peer_that_waits_as_long_as_it_is_told_is_never_pushed() {
-        let refused = Offences::new();
-        let exceed = |wait, now| refused.exceed("login", &penalty(), (peer(1), 0), wait, now);
+        let offences = Offences::new();
+        let exceed =
+            |wait, now| offences.exceed("login", &penalty(), refused(peer(1), 0), wait, now);
         for second in 0..100 {
             assert_eq!(exceed(SECOND, NOW + second * SECOND), None);
         }
@@ -222,8 +276,9 @@ mod tests {
     /// Users behind one address that all wait, and one that does not.
     #[test]
     fn each_key_of_a_peer_waits_for_itself_and_a_peer_of_many_keys_is_shared() {
-        let refused = Offences::new();
-        let exceed = |key, at| refused.exceed("login", &penalty(), (peer(1), key), 60 * SECOND, at);
+        let offences = Offences::new();
+        let exceed =
+            |key, at| offences.exceed("login", &penalty(), refused(peer(1), key), 60 * SECOND, at);
         for round in 0..20 {
             for user in 1..=8 {
                 assert_eq!(exceed(user, NOW + (60 * round + user) * SECOND), None);
@@ -242,10 +297,45 @@ mod tests {
         assert!(matches!(exceed(9, now + 10 * SECOND), Some(Due::Until(_))));
     }
 
+    /// What refusals of one peer come to, whose keys take turns for a minute.
+    fn cycle(keys: u64, is_one: bool, step: u64, wait: u64) -> Vec<Option<Due>> {
+        let offences = Offences::new();
+        let times = (0..60 * SECOND / step).map(|it| (it, NOW + it * step));
+        let exceed = |(at, now)| {
+            let refused = Refused { peer: peer(1), digest: at % keys, is_one };
+            offences.exceed("pages", &penalty(), refused, wait, now)
+        };
+        times.map(exceed).collect()
+    }
+
+    #[test]
+    fn a_client_that_cycles_keys_with_its_address_is_pushed() {
+        let first =
+            |keys, step| cycle(keys, true, step, 60 * SECOND).iter().position(Option::is_some);
+        let tenth = SECOND / 10;
+        for keys in [1, 8, 9, 20] {
+            // After the penalty's 10 s from when the first key came back.
+            assert_eq!(first(keys, tenth), Some(100 + keys as usize), "{keys}");
+        }
+        // Nor does it rest while others than the known keys are refused. Then the first one comes again after 20 s.
+        assert_eq!(first(200, tenth), Some(400));
+        // Each key waits as long as it is told.
+        assert_eq!(cycle(20, true, tenth, 2 * SECOND), [None; 600]);
+        assert_eq!(cycle(200, true, tenth, 20 * SECOND), [None; 600]);
+    }
+
+    #[test]
+    fn clients_behind_one_address_whose_keys_do_not_have_it_are_shared() {
+        let all = cycle(20, false, SECOND / 10, 60 * SECOND);
+        let (first, rest) = all.split_at(8);
+        assert_eq!(first, [None; 8]);
+        assert!(rest.iter().all(|it| *it == Some(Due::Shared)));
+    }
+
     #[test]
     fn a_peer_whose_requests_still_come_is_pushed_four_times_a_second() {
-        let refused = Refused(Offences::new());
-        let exceed = |now| refused.exceed(peer(1), now);
+        let login = Login(Offences::new());
+        let exceed = |now| login.exceed(peer(1), now);
         let blocked = NOW + 10 * SECOND;
         assert_eq!((exceed(NOW), exceed(NOW), exceed(NOW + 5 * SECOND)), (None, None, None));
         let until = Some(blocked + 60 * SECOND);
@@ -261,20 +351,20 @@ mod tests {
 
     #[test]
     fn many_peers_take_no_more_room_and_push_out_nobody_who_is_blocked() {
-        let refused = Refused(Offences::new());
+        let login = Login(Offences::new());
         let blocked: Vec<Address> = (0..100).map(peer).collect();
         for second in [0, 0, 5, 10] {
             for peer in &blocked {
-                refused.exceed(*peer, NOW + second * SECOND);
+                login.exceed(*peer, NOW + second * SECOND);
             }
         }
         let now = NOW + 20 * SECOND;
         for number in 100..u16::MAX {
-            assert_eq!(refused.exceed(peer(number), now), None);
+            assert_eq!(login.exceed(peer(number), now), None);
         }
-        assert_eq!(refused.0.records.lock().unwrap().len(), SETS * WAYS);
+        assert_eq!(login.0.records.lock().unwrap().len(), SETS * WAYS);
         for peer in &blocked {
-            assert_eq!(refused.exceed(*peer, now), Some(NOW + 70 * SECOND));
+            assert_eq!(login.exceed(*peer, now), Some(NOW + 70 * SECOND));
         }
     }
 }

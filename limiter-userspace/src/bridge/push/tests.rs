@@ -9,7 +9,7 @@ use std::{
 use super::*;
 use crate::{
     bridge::table::Table,
-    policy::model::{Penalty as PenaltyModel, Proxied, RequestKeyPart, Unproven},
+    policy::model::{Field, Penalty as PenaltyModel, Proxied, RequestKeyPart, Unproven},
 };
 
 /// A policy with a limit whose penalty begins at once.
@@ -95,21 +95,27 @@ fn a_refusal_without_a_connection_is_counted_by_why_there_is_none() {
     assert_eq!(["no_peer", "elsewhere"].map(|result| pusher.count(result)), [1, 1]);
 }
 
+/// 20 keys in turn, refused for a minute each: pages of one client, or users behind one address.
 #[test]
-fn a_peer_of_many_keys_is_counted_and_not_pushed() {
-    let (pusher, mut queue) = Pusher::new();
-    let (policy, connection) = (policy(), connection(1));
-    let source = connection.remote.ip();
-    let begin = query::now();
-    for second in 0..4 {
-        for key in 0..9 {
-            let refusal = Refusal { source, is_proxied: false, key: Some(key), wait: 60 * SECOND };
-            let (limit, now) = (&policy.on_requests[0], begin + second * SECOND);
-            assert!(pusher.refused(&policy, limit, &refusal, connection, now).is_none());
+fn a_peer_of_many_keys_is_pushed_only_if_they_have_its_address() {
+    let field = || RequestKeyPart::Field(Field::Path);
+    for (parts, is_one) in [(vec![RequestKeyPart::Source, field()], true), (vec![field()], false)] {
+        let (pusher, mut queue) = Pusher::new();
+        let (mut policy, connection) = (policy(), connection(1));
+        policy.on_requests[0].key.parts = parts;
+        let begin = query::now();
+        for step in 0..200 {
+            let refusal = Refusal {
+                source: connection.remote.ip(),
+                is_proxied: false,
+                key: Some(step % 20),
+                wait: 60 * SECOND,
+            };
+            let (limit, now) = (&policy.on_requests[0], begin + step * SECOND / 50);
+            drop(pusher.refused(&policy, limit, &refusal, connection, now));
         }
+        assert_eq!((queue.0.try_recv().is_ok(), pusher.count("shared") > 0), (is_one, !is_one));
     }
-    queue.0.try_recv().unwrap_err();
-    assert!(pusher.count("shared") > 0);
 }
 
 #[test]
