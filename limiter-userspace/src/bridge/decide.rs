@@ -76,8 +76,19 @@ pub struct Item<'r> {
     pub request: &'r Request<'r>,
     /// What the caller says that it costs, times what it costs by the policy; at least 1.
     pub hits: u64,
-    /// Whether it is charged and counted. Without it, it is only asked about.
-    pub is_charged: bool,
+    /// What is done about it.
+    pub effect: Effect,
+}
+
+/// What is done about a request of a bill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is asked about. Nothing is charged, and nothing is counted.
+    Ask,
+    /// It is charged and counted.
+    Charge,
+    /// It passes, and its limits get back what it costs: a [`Settlement::Refund`], unless another request of the bill is refused.
+    Refund,
 }
 
 /// What counts open requests. It reads all entries that may have some, which takes 40 ms where there are most.
@@ -161,18 +172,18 @@ impl Decider {
     /// Decides about a request that the caller says to cost `hits` times what it costs by the policy, at least 1. `now` is in
     /// nanoseconds of `CLOCK_MONOTONIC`. It is charged to all limits that are about it, or to none.
     pub fn decide(&mut self, request: &Request<'_>, hits: u64, now: u64, answer: &mut Answer) {
-        let item = Item { request, hits, is_charged: true };
+        let item = Item { request, hits, effect: Effect::Charge };
         self.decide_all(&[item], now, from_mut(answer));
     }
 
     /// What [`decide`](Self::decide) would answer. Nothing is charged, and nothing is counted.
     pub fn peek(&mut self, request: &Request<'_>, hits: u64, now: u64, answer: &mut Answer) {
-        let item = Item { request, hits, is_charged: false };
+        let item = Item { request, hits, effect: Effect::Ask };
         self.decide_all(&[item], now, from_mut(answer));
     }
 
     /// Decides about up to [`MOST_ITEMS`] requests at once, with an answer for each: if one is refused, none is charged. What
-    /// several of them cost the same key is added up. Requests beyond that number are denied, and so are those beyond 64 layers
+    /// several of them cost the same key is added up. Refunds come last, and make no room for the others. Requests beyond that number are denied, and so are those beyond 64 layers
     /// and candidates of limits that are about them altogether.
     pub fn decide_all(&mut self, items: &[Item<'_>], now: u64, answers: &mut [Answer]) {
         self.places.clear();
@@ -183,7 +194,11 @@ impl Decider {
             answer.leases.0.clear();
             answer.hold = 0;
             let begin = self.places.len();
-            let gathered = if at < MOST_ITEMS { self.gather(item, at, now) } else { Err(None) };
+            let gathered = match item.effect {
+                _ if at >= MOST_ITEMS => Err(None),
+                Effect::Refund => Ok(()),
+                Effect::Ask | Effect::Charge => self.gather(item, at, now),
+            };
             (answer.verdict, answer.refused_by, answer.refused_key) = (Verdict::Pass, None, None);
             if let Err(refused_by) = gathered {
                 (answer.verdict, answer.refused_by) = (Verdict::Denied, refused_by);
@@ -225,6 +240,18 @@ impl Decider {
                 (answer.verdict, answer.refused_by) = (Verdict::Pass, None);
             }
         }
+        if answers.iter().all(|answer| answer.verdict == Verdict::Pass) {
+            self.give_back(items, now, answers);
+        }
+    }
+
+    /// Gives back what a bill has to. The answers tell what is left then: also of what owes more, a refund passes.
+    fn give_back(&mut self, items: &[Item<'_>], now: u64, answers: &mut [Answer]) {
+        let all = items.iter().zip(answers);
+        for (item, answer) in all.filter(|(item, _)| item.effect == Effect::Refund) {
+            let _: bool = self.settle(item.request, item.hits, Settlement::Refund, now, answer);
+            (answer.verdict, answer.refused_by, answer.refused_key) = (Verdict::Pass, None, None);
+        }
     }
 
     /// Charges the limits that are about a request, or gives back what they were charged, after the fact: `hits` times what the
@@ -246,7 +273,7 @@ impl Decider {
         self.told.clear();
         let is_listed = self.rules.profile(address(request).as_ref()).listed(now).is_some();
         let is_settled =
-            is_listed || self.gather(&Item { request, hits, is_charged: false }, 0, now).is_err();
+            is_listed || self.gather(&Item { request, hits, effect: Effect::Ask }, 0, now).is_err();
         let is_about = is_settled || !self.places.is_empty();
         if !is_settled {
             let Self { rules, table, places, counted, told, .. } = self;
@@ -327,7 +354,8 @@ impl Decider {
     /// It is denied, whatever its rate: by a limit, or by none.
     fn gather(&mut self, item: &Item<'_>, at: usize, now: u64) -> Result<(), Option<usize>> {
         let Self { rules, tallies, counted, places, told, .. } = self;
-        let Item { request, hits, is_charged } = *item;
+        let Item { request, hits, effect } = *item;
+        let is_charged = effect == Effect::Charge;
         let counts = u64::from(is_charged);
         let source = address(request);
         let profile = rules.profile(source.as_ref());

@@ -26,7 +26,7 @@ use self::messages::{
 };
 use super::{
     answer::{Answer, Standing, Verdict},
-    decide::{Item, MOST_ITEMS},
+    decide::{Effect, Item, MOST_ITEMS},
     fields::{DEGRADE, degraded, fields, problem},
     lease::{self, LeaseError, Leases},
     request::{Request, Told},
@@ -72,7 +72,7 @@ pub(super) enum Fault {
     },
 }
 
-/// A descriptor, and what it costs.
+/// A descriptor, what it costs, and what is done about it.
 #[derive(Debug)]
 struct Asked<'m> {
     domain: &'m str,
@@ -82,6 +82,7 @@ struct Asked<'m> {
     source: Option<IpAddr>,
     entries: Entries<'m>,
     hits: u64,
+    effect: Effect,
     /// Whether it has a path that services understand differently.
     is_ambiguous: bool,
 }
@@ -99,6 +100,8 @@ impl<'m> Asked<'m> {
         let text = |bytes: &'m [u8]| String::from_utf8_lossy(bytes);
         let entries = descriptor.entries.iter().map(|it| (text(&it.key), text(&it.value)));
         let entries = Entries { entries: entries.collect(), limit };
+        let hits =
+            descriptor.hits_addend.map_or(u64::from(message.hits_addend.max(1)), |own| own.value);
         let target = entries.entry("path");
         let path = target.and_then(path_of);
         Ok(Self {
@@ -109,9 +112,12 @@ impl<'m> Asked<'m> {
             path,
             source: entries.source()?,
             entries,
-            hits: descriptor
-                .hits_addend
-                .map_or(u64::from(message.hits_addend.max(1)), |own| own.value),
+            hits,
+            effect: match hits {
+                0 => Effect::Ask,
+                _ if descriptor.is_negative_hits => Effect::Refund,
+                _ => Effect::Charge,
+            },
         })
     }
 
@@ -186,7 +192,7 @@ pub(super) fn done() -> RateLimitResponse {
     RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() }
 }
 
-/// Has `decide` decide about the descriptors of a call, all of which are charged or none. The second is the verdict of all.
+/// Has `decide` decide about the descriptors of a call: all are charged, and given back, or none is. The second is the verdict of all.
 ///
 /// # Errors
 /// [`Fault`].
@@ -207,7 +213,7 @@ pub(super) fn answer<P: AsRef<Policy>>(
     let items = requests.iter().zip(&asked).map(|(request, asked)| Item {
         request,
         hits: asked.hits.max(1),
-        is_charged: asked.hits > 0 && !is_ambiguous,
+        effect: if is_ambiguous { Effect::Ask } else { asked.effect },
     });
     let (mut answers, policy) = decide(&items.collect::<Vec<_>>());
     for (answer, asked) in answers.iter_mut().zip(&asked) {

@@ -26,6 +26,9 @@ pub(in crate::bridge) struct Descriptor {
     /// In place of that of the request, where it is told; 0 asks and charges nothing.
     #[prost(message, optional, tag = "3")]
     pub(in crate::bridge) hits_addend: Option<Whole>,
+    /// Whether its hits are given back.
+    #[prost(bool, tag = "4")]
+    pub(in crate::bridge) is_negative_hits: bool,
 }
 
 /// `RateLimitDescriptor.RateLimitOverride`. Its units are those of [`Unit`] up to the year.

@@ -62,7 +62,7 @@ impl Service {
 
 fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
-    Descriptor { entries: entries.iter().map(entry).collect(), hits_addend: None, limit: None }
+    Descriptor { entries: entries.iter().map(entry).collect(), ..Descriptor::default() }
 }
 
 fn call(descriptors: Vec<Descriptor>) -> RateLimitRequest {
@@ -162,6 +162,37 @@ fn hits_are_those_of_the_descriptor_or_of_the_call() {
     assert_eq!(left(1, Some(2)), (Verdict::Pass, 0));
     assert_eq!(left(1, Some(0)), (Verdict::Limited, 0));
     assert_eq!(left(1, Some(u64::MAX)), (Verdict::Limited, 0));
+}
+
+/// A descriptor of one entry and these hits as Envoy 1.40 writes it: the field 3 has the hits, and the field 4 says that they are
+/// negative.
+fn negative(hits: u8) -> Descriptor {
+    let entry = [&[0x0a, 9, 0x0a, 4][..], b"user", &[0x12, 1], b"7"].concat();
+    let bytes = [&entry[..], &[0x1a, 2, 0x08, hits, 0x20, 1]].concat();
+    Descriptor::decode(&*bytes).unwrap()
+}
+
+#[test]
+fn negative_hits_are_given_back() {
+    let mut service = Service::new();
+    let mut left = |descriptors| {
+        let (response, verdict) = service.ask(&call(descriptors)).unwrap();
+        (verdict, response.statuses.iter().map(|it| it.limit_remaining).collect::<Vec<_>>())
+    };
+    let charge = |value| {
+        let hits_addend = Some(Whole { value });
+        Descriptor { hits_addend, ..descriptor(&[("user", "7")]) }
+    };
+    assert_eq!(left(vec![charge(3)]), (Verdict::Pass, vec![0]));
+    // One with hits of 0 asks.
+    assert_eq!(left(vec![negative(0)]), (Verdict::Limited, vec![0]));
+    assert_eq!(left(vec![negative(2)]), (Verdict::Pass, vec![2]));
+    // No more comes back than was charged.
+    assert_eq!(left(vec![negative(100)]), (Verdict::Pass, vec![3]));
+    assert_eq!(left(vec![charge(3), negative(1)]), (Verdict::Pass, vec![0, 1]));
+    // What a call gives back makes no room for the rest of it, and is given back only if that passes.
+    assert_eq!(left(vec![negative(2), charge(2)]), (Verdict::Limited, vec![0, 1]));
+    assert_eq!(left(vec![charge(0)]), (Verdict::Pass, vec![1]));
 }
 
 #[test]

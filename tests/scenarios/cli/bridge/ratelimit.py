@@ -89,6 +89,12 @@ answer = rls_pb2.RateLimitResponse.FromString(
 )
 same(answer.overall_code, OVER)
 
+# Hits that are given back: field 4 of a descriptor, which the messages of this client lack.
+message = call(user, own=2)
+message.descriptors[0].MergeFromString(b"\x20\x01")
+answer = service.ShouldRateLimit(message, timeout=20)
+same([(it.code, it.limit_remaining) for it in answer.statuses], [(OK, 2)])
+
 # Bounds.
 wrong = grpc.StatusCode.INVALID_ARGUMENT
 refused(wrong)

@@ -8,7 +8,7 @@ fn ask(decider: &mut Decider, asked: &[(&Asked, u64)], now: u64) -> Vec<Answer> 
     let item = |(request, (_, hits)): (_, &(_, u64))| Item {
         request,
         hits: (*hits).max(1),
-        is_charged: *hits > 0,
+        effect: if *hits > 0 { Effect::Charge } else { Effect::Ask },
     };
     let items: Vec<_> = requests.iter().zip(asked).map(item).collect();
     let mut answers = vec![Answer::default(); items.len()];

@@ -132,7 +132,8 @@ fn requests_of_one_bill_take_their_places_together() {
     let mut decider = decider_of(&[by_source("web", open(3)), by_user("user", open(1))]);
     let asked = [Asked::default().user("anna"), Asked::default().user("bert")];
     let requests = asked.each_ref().map(Asked::request);
-    let items = requests.each_ref().map(|request| Item { request, hits: 1, is_charged: true });
+    let items =
+        requests.each_ref().map(|request| Item { request, hits: 1, effect: Effect::Charge });
     let mut answers = [Answer::default(), Answer::default()];
     decider.decide_all(&items, NOW, &mut answers);
     assert_eq!(answers.each_ref().map(|answer| answer.leases.0.len()), [2, 1]);

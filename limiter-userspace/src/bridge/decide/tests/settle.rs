@@ -120,3 +120,30 @@ fn a_debt_outlives_other_numbers() {
     decider.peek(&asked.request(), 1, NOW + SECOND, &mut answer);
     assert!(answer.wait().abs_diff(104 * SECOND) < SECOND / 100, "{}", answer.wait());
 }
+
+/// A refund has no request to refuse, whatever is left and whoever asks.
+#[test]
+fn a_refund_of_a_bill_passes_and_tells_what_is_left() {
+    for (allowance, charged) in algorithms() {
+        let mut policy = policy(&[by_source("source", allowance)]);
+        policy.deny =
+            vec![Listed { whom: Whom::Prefix("198.51.100.0/24".parse().unwrap()), until: None }];
+        let mut decider = decider(&policy);
+        let refund = |decider: &mut Decider, asked: &Asked, hits| {
+            let (mut answer, request) = (Answer::default(), asked.request());
+            let item = Item { request: &request, hits, effect: Effect::Refund };
+            decider.decide_all(&[item], NOW, from_mut(&mut answer));
+            assert_eq!((answer.verdict, answer.refused_by), (Verdict::Pass, None), "{allowance:?}");
+            answer.standings.first().map(|standing| standing.left)
+        };
+        let asked = Asked::default();
+        decider.settled(&asked, 12, Settlement::Charge, NOW);
+        // What owes more has nothing left, and its refund passes.
+        let left = 5_u64.saturating_sub(charged - 1);
+        assert_eq!(refund(&mut decider, &asked, 1), Some(left), "{allowance:?}");
+        assert_eq!(refund(&mut decider, &asked, u64::MAX), Some(5), "{allowance:?}");
+        let denied = Asked::from("198.51.100.1");
+        assert_eq!(refund(&mut decider, &denied, 1), None);
+        assert_eq!((decider.row("source").conform, decider.counts().denied), (0, 0));
+    }
+}
