@@ -61,17 +61,7 @@ impl Setup {
 
     /// A connection of a process of a user.
     fn connect_as(&self, user: u32) -> UnixStream {
-        let socket = self.socket();
-        let connect = move || {
-            for call in [libc::SYS_setresgid, libc::SYS_setresuid] {
-                // SAFETY: the call has no pointers. Without the library's wrapper it is about this thread alone, which ends.
-                assert_eq!(unsafe { libc::syscall(call, u32::MAX, user, u32::MAX) }, 0);
-            }
-            UnixStream::connect(socket).unwrap()
-        };
-        let stream = thread::spawn(connect).join().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        connect_as(self.socket(), user)
     }
 
     /// The answer to a request of a process of a user.
@@ -107,6 +97,20 @@ impl Setup {
     fn dropped(&self) -> u64 {
         self.bench.json("status -j")["reasons"]["penalty"].as_u64().unwrap()
     }
+}
+
+/// A connection of a process of a user to a socket.
+pub(super) fn connect_as(socket: PathBuf, user: u32) -> UnixStream {
+    let connect = move || {
+        for call in [libc::SYS_setresgid, libc::SYS_setresuid] {
+            // SAFETY: the call has no pointers. Without the library's wrapper it is about this thread alone, which ends.
+            assert_eq!(unsafe { libc::syscall(call, u32::MAX, user, u32::MAX) }, 0);
+        }
+        UnixStream::connect(socket).unwrap()
+    };
+    let stream = thread::spawn(connect).join().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 fn request(line: &str, body: &str) -> String {

@@ -117,6 +117,14 @@ mod tests {
     }
 
     #[test]
+    fn a_proof_of_no_connection_proves_nothing_of_root_too() {
+        for source in ["192.0.2.9/32", "0.0.0.1/8", "2001:db8::/64", "::1/64"] {
+            let result = unproven(source.parse().unwrap(), 0, Proof::NONE).unwrap();
+            assert_eq!(result, Some(PushResult::Unproven), "{source}");
+        }
+    }
+
+    #[test]
     fn addresses_of_many_hosts_are_nobodys() {
         for address in [
             "0.0.0.0",

@@ -2,13 +2,13 @@
 
 use std::{
     borrow::Cow,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::policy::units::{parse_time, quoted};
 
@@ -55,6 +55,14 @@ pub(super) struct Proof {
     pub(super) local: SocketAddr,
 }
 
+impl Proof {
+    /// Ends that no connection has: it proves nothing, whoever asks.
+    pub(super) const NONE: Self = {
+        let end = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Self { remote: end, local: end }
+    };
+}
+
 /// The body of a request: one block, or an array of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Body {
@@ -86,6 +94,27 @@ impl Body {
             })
         });
         Ok(Self { asked: asked.collect::<Result<_, _>>()?, is_array })
+    }
+
+    /// The same body, with a proof in each block. A block without one gets a proof that proves nothing, so that the agent answers
+    /// `unproven` to a bridge of root too.
+    pub(crate) fn with_proofs(self) -> Value {
+        let all = self.asked.into_iter().map(|asked| {
+            let Asked { subject, time, reason, limit, proof } = asked;
+            let Proof { remote, local } = proof.unwrap_or(Proof::NONE);
+            json!({
+                "subject": subject,
+                "for": time.as_secs_f64(),
+                "reason": reason,
+                "limit": limit,
+                "proof": { "remote": remote, "local": local },
+            })
+        });
+        let mut all: Vec<Value> = all.collect();
+        match (self.is_array, all.pop()) {
+            (false, Some(one)) => one,
+            (_, last) => all.into_iter().chain(last).collect(),
+        }
     }
 }
 
@@ -183,6 +212,30 @@ mod tests {
         assert_eq!((subject, time), (asked.subject, Duration::from_millis(500)));
         assert_eq!((reason, limit, proof), (None, None, None));
         assert_eq!(Body::read(b"[]").unwrap().asked, []);
+    }
+
+    #[test]
+    fn a_block_without_a_proof_gets_one_that_proves_nothing() {
+        let proof = r#"{"remote": "192.0.2.9:51812", "local": "198.51.100.1:443"}"#;
+        let proven = format!(
+            r#"{{"subject": "192.0.2.9", "for": "1500ms", "reason": "a", "limit": "b", "proof": {proof}}}"#
+        );
+        // Fields may come in their order, without names.
+        for unproven in [
+            r#"{"subject": "192.0.2.9", "for": 60}"#,
+            r#"{"subject": "192.0.2.9", "for": 60, "proof": null}"#,
+            r#"["192.0.2.9", 60, null, null, null]"#,
+        ] {
+            let text = format!("[{proven}, {unproven}]");
+            let body = Body::read(text.as_bytes()).unwrap();
+            let told = Body::read(body.with_proofs().to_string().as_bytes()).unwrap();
+            let mut expected = Body::read(text.as_bytes()).unwrap();
+            expected.asked[1].proof = Some(Proof::NONE);
+            assert_eq!(told, expected, "{unproven}");
+        }
+        let one = Body::read(proven.as_bytes()).unwrap().with_proofs();
+        assert!(one.is_object(), "{one}");
+        assert_eq!(Body::read(b"[]").unwrap().with_proofs(), json!([]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use limiter_tests::traffic::Connection;
 
 use super::{
-    super::{SMALL, agent::Agent, json::send},
+    super::{SMALL, agent::Agent, control::connect_as, json::send},
     proxies::{ABSTRACT, Proxy, bridge, bridge_with},
     *,
 };
@@ -309,6 +309,28 @@ fn only_known_users_ask_for_penalties() {
     }
     let refused = bench.run("bridge --agent 127.0.0.1:80").outcome().unwrap();
     refused.assert_exit_code(2).assert_says(&["give unix:PATH"]);
+}
+
+/// The agent trusts root without a proof, and a bridge of root asks for others.
+#[test]
+fn a_bridge_of_root_has_nobody_blocked_without_a_proof_but_for_root() {
+    let (bench, document) = (Bench::new(), Document::new(PENALTY));
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let control = format!("unix:{}", document.path().with_file_name("agent.sock").display());
+    let arguments = format!("--policy FILE --control {control}");
+    let agent = Agent::start(&bench, &document, &arguments);
+    agent.until_it_answers();
+    let trusted = "--trusted root --trusted nobody";
+    let _bridge = Bridge::start(&bench, &document, &format!("--agent {control} {trusted}"));
+    fs::set_permissions(socket(&document), fs::Permissions::from_mode(0o666)).unwrap();
+    let block = r#"{"subject": "192.0.2.1", "for": "1m"}"#;
+    for (user, result) in [(65_534, "unproven"), (0, "blocked")] {
+        let head = request("POST /v1/penalties", &[&format!("Content-Length: {}", block.len())]);
+        let reply = exchange(&mut connect_as(socket(&document), user), head + block).unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let outcome: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(outcome["result"], result, "{user}");
+    }
 }
 
 /// While a limit has little left, a client is told so in time.
