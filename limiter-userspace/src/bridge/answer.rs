@@ -113,3 +113,10 @@ pub struct RequestFill {
     /// Seconds until nothing is charged any more.
     pub refills: f64,
 }
+
+impl RequestFill {
+    /// Whether requests of the source are charged to the limit, so that less than its quota is left.
+    pub const fn is_charged(&self) -> bool {
+        self.left < self.quota
+    }
+}

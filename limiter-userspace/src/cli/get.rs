@@ -9,7 +9,7 @@ use super::{
     maps,
 };
 use crate::{
-    bridge::lookup::requests_of,
+    bridge::{answer::RequestFill, lookup::requests_of},
     datapath::bpffs::Pins,
     error::Result,
     output::{source, stream::Output},
@@ -19,7 +19,8 @@ use crate::{
 
 const HELP: &str = "\
 Nothing is changed. For a source of which nothing is known, the limits that would apply to it are shown, \
-and the exit code is 4. If a bridge answers, the limits on requests that count by the source alone are shown too.";
+and the exit code is 4. If a bridge answers, the limits on requests that count by the source alone are shown too. A source that \
+one of them has charged is known.";
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -36,8 +37,10 @@ impl Get {
         let asked = parse_prefix(&self.address).map_err(PolicyError::from)?;
         let maps = maps(pins)?;
         let now = now();
-        let report = Inquiry::new(&maps, now)?.source(asked, now)?;
+        let mut report = Inquiry::new(&maps, now)?.source(asked, now)?;
         let requests = requests_of(&self.bridge, report.source.addr());
+        // The bridge may know a source whose packets this host does not see, as behind a CDN.
+        report.known |= requests.iter().flatten().any(RequestFill::is_charged);
         source::print_with_requests(output, &report, requests.as_deref())?;
         if report.known {
             return Ok(());

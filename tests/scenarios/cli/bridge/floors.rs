@@ -333,6 +333,23 @@ fn a_bridge_of_root_has_nobody_blocked_without_a_proof_but_for_root() {
     }
 }
 
+/// As behind a CDN, whose clients send no packet here.
+#[test]
+fn a_source_that_the_bridge_alone_knows_is_known() {
+    let (bench, document) = (Bench::new(), Document::new(PENALTY));
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let bridge = Bridge::start(&bench, &document, "");
+    let get = format!("get 192.0.2.9 -j --bridge unix:{}", socket(&document).display());
+    for (code, is_known) in [(4, false), (0, true)] {
+        let outcome = bench.run(&get).outcome().unwrap();
+        outcome.assert_exit_code(code);
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(report["known"], is_known, "{outcome}");
+        assert_eq!(report["requests"][0]["name"], "login", "{outcome}");
+        assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 204);
+    }
+}
+
 /// While a limit has little left, a client is told so in time.
 #[test]
 fn a_client_that_waits_as_it_is_told_loses_no_packet() {
