@@ -153,6 +153,16 @@ impl Decider {
         Ok(())
     }
 
+    /// The requests that are known at `now`, in ns of `CLOCK_MONOTONIC`, because they may be sent again.
+    pub(super) fn repeats(&self, now: u64) -> Vec<[u64; 4]> {
+        self.repeats.stored(now)
+    }
+
+    /// Takes over the [repeats](Self::repeats) of the process before, of a decider with the same [`seed`](Self::seed).
+    pub(super) fn restore_repeats(&mut self, repeats: &[[u64; 4]]) {
+        self.repeats.restore(repeats);
+    }
+
     /// What policies are [compiled](compile) for.
     pub const fn seed(&self) -> [u64; 2] {
         self.table.seed()

@@ -33,6 +33,8 @@ pub enum Event {
         /// The address.
         address: Address,
     },
+    /// What is known of peers with penalties and of repeats could not be left to the next process, or not be taken over.
+    Forgot(Error),
     /// The policy of a document is in force.
     Applied {
         /// The document.
@@ -96,6 +98,7 @@ impl Event {
     const fn name(&self) -> &'static str {
         match self {
             Self::Listening { .. } => "listening",
+            Self::Forgot(_) => "forgot",
             Self::Applied { .. } => "applied",
             Self::State { .. } => "state",
             Self::Warned(_) => "warned",
@@ -136,6 +139,9 @@ impl fmt::Display for Event {
                     ""
                 };
                 write!(f, "{word}{}: {began}", name(file))
+            }
+            Self::Forgot(error) => {
+                write!(f, "{error}\npenalties and repeats of requests begin anew")
             }
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {
@@ -204,7 +210,7 @@ impl Serialize for Dated {
                 map.serialize_entry("message", &began.to_string())?;
             }
             Event::Warned(warnings) => map.serialize_entry("message", &warnings.to_string())?,
-            Event::Rejected(error) => {
+            Event::Rejected(error) | Event::Forgot(error) => {
                 for (key, value) in described(error).as_object().into_iter().flatten() {
                     map.serialize_entry(key, value)?;
                 }

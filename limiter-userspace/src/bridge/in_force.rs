@@ -35,6 +35,21 @@ impl InForce {
         Ok(Self(Mutex::new(Inner { decider, policy: Arc::new(policy) })))
     }
 
+    /// What is hashed with; see [`Decider::seed`].
+    pub fn seed(&self) -> [u64; 2] {
+        self.lock().decider.seed()
+    }
+
+    /// See [`Decider::repeats`].
+    pub(super) fn repeats(&self, now: u64) -> Vec<[u64; 4]> {
+        self.lock().decider.repeats(now)
+    }
+
+    /// See [`Decider::restore_repeats`].
+    pub(super) fn restore_repeats(&self, repeats: &[[u64; 4]]) {
+        self.lock().decider.restore_repeats(repeats);
+    }
+
     /// Puts another policy in force.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ pub mod in_force;
 mod kernel;
 pub mod lease;
 #[cfg(not(fuzzing))]
+mod legacy;
+#[cfg(not(fuzzing))]
 mod link;
 #[cfg(not(fuzzing))]
 pub mod listener;

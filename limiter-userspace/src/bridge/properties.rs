@@ -109,18 +109,23 @@ fn cookie_value<'v>(cookies: &'v str, name: &str) -> Option<&'v str> {
     })
 }
 
-/// The keyed digest of a secret, in lower-case hexadecimal digits.
-fn digest(secret: &str, seed: [u64; 2]) -> [u8; 16] {
-    let hash = secret.as_bytes().chunks(8).fold(
+/// The keyed hash of a text.
+pub(in crate::bridge) fn hash(text: &str, seed: [u64; 2]) -> u64 {
+    let hash = text.as_bytes().chunks(8).fold(
         // The length tells a text from the same with zeros behind it.
-        SipHash::new(seed).word(secret.len() as u64),
+        SipHash::new(seed).word(text.len() as u64),
         |hash, chunk| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             hash.word(u64::from_le_bytes(word))
         },
     );
-    let hash = hash.finish();
+    hash.finish()
+}
+
+/// The keyed digest of a secret, in lower-case hexadecimal digits.
+fn digest(secret: &str, seed: [u64; 2]) -> [u8; 16] {
+    let hash = hash(secret, seed);
     std::array::from_fn(|at| {
         let digit = (hash >> (60 - 4 * at)) as u8 & 0xf;
         if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }

@@ -19,6 +19,7 @@ use super::{
     http::{self, Service, Tallies, serve},
     in_force::InForce,
     kernel::Kernel,
+    legacy,
     link::Link,
     listener::{Bound, Protocol},
     push::Pusher,
@@ -98,8 +99,14 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     let in_force = Arc::new(InForce::new(policy, table)?);
     let (events, mut waiting) = mpsc::channel(EVENTS);
     let link = Arc::new(Link::new(events));
-    let (pusher, queue) = Pusher::new();
+    let (pusher, queue) = Pusher::new(in_force.seed());
     let pusher = Arc::new(pusher);
+    let state = options.state.as_deref();
+    let taken = state.map_or(Ok(()), |state| legacy::take(state, &in_force, &pusher));
+    let leave = {
+        let (in_force, pusher) = (Arc::clone(&in_force), Arc::clone(&pusher));
+        move || state.map_or(Ok(()), |state| legacy::leave(state, &in_force, &pusher))
+    };
     let service = Arc::new(Service {
         in_force: Arc::clone(&in_force),
         users,
@@ -140,6 +147,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         }
         if let Some(file) = &options.state {
             tell(Event::State { file: file.clone(), began });
+        }
+        if let Err(error) = taken {
+            tell(Event::Forgot(error));
         }
         if !warnings.list().is_empty() {
             tell(Event::Warned(warnings));
@@ -208,6 +218,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         // Requests that are held back have their turn.
         let delay = Duration::from_nanos(service.in_force.policy().longest_delay());
         select! { () = ended => {}, () = sleep(END + delay) => {} }
+        if let Err(error) = leave() {
+            tell(Event::Forgot(error));
+        }
         tell(Event::Stopped);
         Ok(())
     });

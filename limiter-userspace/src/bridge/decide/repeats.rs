@@ -81,6 +81,27 @@ impl Repeats {
         }
     }
 
+    /// The requests that are known at `now`, as they are left to the next process: the key, until when, and the repeats.
+    pub(super) fn stored(&self, now: u64) -> Vec<[u64; 4]> {
+        let known = self.known.iter().filter(|known| known.until > now);
+        known.map(|Known { key: [a, b], until, repeats }| [*a, *b, *until, *repeats]).collect()
+    }
+
+    /// Takes over what the process before had [stored](Self::stored).
+    pub(super) fn restore(&mut self, stored: &[[u64; 4]]) {
+        if stored.is_empty() {
+            return;
+        }
+        self.known = vec![Known::default(); ROOM];
+        for &[a, b, until, repeats] in stored {
+            let begin = begin([a, b]);
+            let set = self.known.get_mut(begin..begin + WAYS).unwrap_or_default();
+            if let Some(free) = set.iter_mut().find(|known| known.until == 0) {
+                *free = Known { key: [a, b], until, repeats };
+            }
+        }
+    }
+
     fn set(&self, begin: usize) -> &[Known] {
         self.known.get(begin..begin + WAYS).unwrap_or_default()
     }

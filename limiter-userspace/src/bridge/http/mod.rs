@@ -236,7 +236,7 @@ impl Service {
             in_force: Arc::new(InForce::new(policy, Table::in_memory(1_024)).unwrap()),
             users: Users::named(&[], 7).unwrap(),
             tallies: Tallies::default(),
-            pusher: Arc::new(Pusher::new().0),
+            pusher: Arc::new(Pusher::new([1, 2]).0),
             kernel,
             agent: Client::new(NOBODY.as_ref()),
             link: Arc::new(Link::new(tokio::sync::mpsc::channel(1).0)),

@@ -27,6 +27,7 @@ use tokio::{
 };
 
 pub(super) use self::connection::Connection;
+pub(super) use self::offences::Stored;
 use self::{
     counts::{Dropped, PushCounts},
     offences::{Due, Offences, Refused},
@@ -128,7 +129,7 @@ struct Outcome {
 
 /// Finds who is to be blocked, and has a queue of them.
 pub(super) struct Pusher {
-    offences: Offences,
+    pub(super) offences: Offences,
     queue: Sender<Push>,
     counts: PushCounts,
 }
@@ -137,9 +138,13 @@ pub(super) struct Pusher {
 pub(super) struct Queue(Receiver<Push>);
 
 impl Pusher {
-    pub(super) fn new() -> (Self, Queue) {
+    /// None is known yet. `seed` is that of the state of keys.
+    pub(super) fn new(seed: [u64; 2]) -> (Self, Queue) {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        (Self { offences: Offences::new(), queue, counts: PushCounts::default() }, Queue(waiting))
+        (
+            Self { offences: Offences::new(seed), queue, counts: PushCounts::default() },
+            Queue(waiting),
+        )
     }
 
     /// Notes that a limit refused a request that came by a connection, at `now` in ns of `CLOCK_MONOTONIC`. Has the peer blocked if it went on for as long as the penalty of the limit says: then, the answer

@@ -7,15 +7,17 @@
 
 use std::{
     cell::Cell,
-    hash::{BuildHasher as _, RandomState},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use limiter_common::{
-    base::{address::Address, word::Word as _},
+    base::{address::Address, siphash::SipHash, word::Word as _},
     memory::offence::{LINES, Longest, Room, room},
     policy::penalty::{Offence, Penalty},
 };
+use serde::{Deserialize, Serialize};
+
+use super::super::properties::hash;
 
 /// Records of a set.
 const WAYS: usize = LINES as usize - 1;
@@ -33,8 +35,23 @@ const LONGEST: Longest = Longest { most: Penalty::LONGEST, rest: Penalty::LONGES
 /// The offences of peers against limits on requests.
 pub(in crate::bridge) struct Offences {
     records: Mutex<Box<[Record]>>,
-    /// Who does not know it cannot choose peers that share a set.
-    seed: RandomState,
+    /// Who does not know it cannot choose peers that share a set. That of the state of keys, so that what is
+    /// [stored](Self::stored) is found by the next process.
+    seed: [u64; 2],
+}
+
+/// What is known of a peer, as it is left to the next process. Times are in ns of `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(in crate::bridge) struct Stored {
+    limit: u64,
+    family: u32,
+    peer: [u32; 4],
+    /// The times of the [`Offence`] in their order, and the number of blocks.
+    offence: [u64; 5],
+    /// The digest, the last refusal and the told time of each key that is known.
+    keys: Vec<[u64; 3]>,
+    shared: u64,
+    pushed: u64,
 }
 
 /// What is known of a peer, under one limit.
@@ -139,15 +156,60 @@ impl RefusedKey {
 }
 
 impl Offences {
-    pub(in crate::bridge) fn new() -> Self {
+    /// None yet. Limits and peers are hashed with `seed`.
+    pub(in crate::bridge) fn new(seed: [u64; 2]) -> Self {
         let records = std::iter::repeat_with(|| Record::new(None)).take(SETS * WAYS);
-        Self { records: Mutex::new(records.collect()), seed: RandomState::new() }
+        Self { records: Mutex::new(records.collect()), seed }
+    }
+
+    /// All that is known.
+    pub(in crate::bridge) fn stored(&self) -> Vec<Stored> {
+        let records = self.lock();
+        let stored = |record: &Record| {
+            let (limit, Address { family, words: peer }) = record.key?;
+            let Offence { began, last, since, blocked, blocks } = &record.offence;
+            let offence = [began, last, since, blocked, blocks].map(Cell::get);
+            let known = record.keys.iter().filter(|key| key.last > 0);
+            let keys = known.map(|key| [key.digest, key.last, key.told]).collect();
+            let Record { shared, pushed, .. } = *record;
+            Some(Stored { limit, family, peer, offence, keys, shared, pushed })
+        };
+        records.iter().filter_map(stored).collect()
+    }
+
+    /// Takes over what the process before had [stored](Self::stored) with the same seed.
+    pub(in crate::bridge) fn restore(&self, stored: Vec<Stored>) {
+        let mut records = self.lock();
+        for Stored { limit, family, peer, offence, keys, shared, pushed } in stored {
+            let key = (limit, Address { family, words: peer });
+            let set = records.chunks_exact_mut(WAYS).nth(self.set(key));
+            let Some(free) = set.and_then(|set| set.iter_mut().find(|it| it.key.is_none())) else {
+                continue;
+            };
+            let [began, last, since, blocked, blocks] = offence.map(Cell::new);
+            let offence = Offence { began, last, since, blocked, blocks };
+            *free = Record { offence, shared, pushed, ..Record::new(Some(key)) };
+            for (place, [digest, last, told]) in free.keys.iter_mut().zip(keys) {
+                *place = RefusedKey { digest, last, told };
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<[Record]>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set that the record of a peer under a limit is in.
+    fn set(&self, (limit, Address { family, words: [a, b, c, d] }): (u64, Address)) -> usize {
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let hash = SipHash::new(self.seed).word(limit).word(family.into()).word(pair(a, b));
+        hash.word(pair(c, d)).finish() as usize % SETS
     }
 
     /// Notes that a request of a peer was refused by a limit at `now`, in ns of `CLOCK_MONOTONIC`, and that the peer is told to
     /// wait, in ns; [`u64::MAX`] if waiting does not help. Returns until when the peer is to be blocked, if that is due
     /// to be pushed: for the first time, or since its requests still come.
-    pub(in crate::bridge) fn exceed(
+    pub(super) fn exceed(
         &self,
         limit: &str,
         penalty: &Penalty,
@@ -155,10 +217,9 @@ impl Offences {
         wait: u64,
         now: u64,
     ) -> Option<Due> {
-        let key = (self.seed.hash_one(limit), peer);
-        let set = self.seed.hash_one(key) as usize % SETS;
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
-        let set = records.chunks_exact_mut(WAYS).nth(set)?;
+        let key = (hash(limit, self.seed), peer);
+        let mut records = self.lock();
+        let set = records.chunks_exact_mut(WAYS).nth(self.set(key))?;
         let record = match set.iter().position(|record| record.key == Some(key)) {
             Some(at) => set.get_mut(at)?,
             None => {
@@ -241,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_goes_on_is_pushed_and_one_that_rests_is_not() {
-        let login = Login(Offences::new());
+        let login = Login(Offences::new([1, 2]));
         let exceed = |peer, seconds| login.exceed(peer, NOW + seconds * SECOND);
         assert_eq!(exceed(peer(1), 0), None, "it was not told to wait yet");
         for second in 0..10 {
@@ -258,8 +319,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_goes_on_where_it_was() {
+        let (login, second) = (Login(Offences::new([1, 2])), |number: u64| NOW + number * SECOND);
+        for number in [0].into_iter().chain(0..10) {
+            assert_eq!(login.exceed(peer(1), second(number)), None);
+        }
+        for number in 1..2_000 {
+            login.exceed(peer(number), second(9));
+        }
+        let stored = login.0.stored();
+        assert_eq!(stored.len(), 1_999);
+        let text = serde_json::to_vec(&stored).unwrap();
+        let restored = Login(Offences::new([1, 2]));
+        restored.0.restore(serde_json::from_slice(&text).unwrap());
+        assert_eq!(restored.0.stored(), stored);
+        assert_eq!(
+            restored.exceed(peer(1), second(10)),
+            Some(second(70)),
+            "for as long as `after`"
+        );
+        // The next block is longer, also after another restart.
+        let again = Login(Offences::new([1, 2]));
+        again.0.restore(restored.0.stored());
+        for number in [72].into_iter().chain(72..82) {
+            assert_eq!(again.exceed(peer(1), second(number)), None);
+        }
+        assert_eq!(again.exceed(peer(1), second(82)), Some(second(82 + 120)));
+    }
+
+    #[test]
     fn a_peer_that_waits_as_long_as_it_is_told_is_never_pushed() {
-        let offences = Offences::new();
+        let offences = Offences::new([1, 2]);
         let exceed =
             |wait, now| offences.exceed("login", &penalty(), refused(peer(1), 0), wait, now);
         for second in 0..100 {
@@ -276,7 +366,7 @@ mod tests {
     /// Users behind one address that all wait, and one that does not.
     #[test]
     fn each_key_of_a_peer_waits_for_itself_and_a_peer_of_many_keys_is_shared() {
-        let offences = Offences::new();
+        let offences = Offences::new([1, 2]);
         let exceed =
             |key, at| offences.exceed("login", &penalty(), refused(peer(1), key), 60 * SECOND, at);
         for round in 0..20 {
@@ -299,7 +389,7 @@ mod tests {
 
     /// What refusals of one peer come to, whose keys take turns for a minute.
     fn cycle(keys: u64, is_one: bool, step: u64, wait: u64) -> Vec<Option<Due>> {
-        let offences = Offences::new();
+        let offences = Offences::new([1, 2]);
         let times = (0..60 * SECOND / step).map(|it| (it, NOW + it * step));
         let exceed = |(at, now)| {
             let refused = Refused { peer: peer(1), digest: at % keys, is_one };
@@ -334,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_peer_whose_requests_still_come_is_pushed_four_times_a_second() {
-        let login = Login(Offences::new());
+        let login = Login(Offences::new([1, 2]));
         let exceed = |now| login.exceed(peer(1), now);
         let blocked = NOW + 10 * SECOND;
         assert_eq!((exceed(NOW), exceed(NOW), exceed(NOW + 5 * SECOND)), (None, None, None));
@@ -351,7 +441,7 @@ mod tests {
 
     #[test]
     fn many_peers_take_no_more_room_and_push_out_nobody_who_is_blocked() {
-        let login = Login(Offences::new());
+        let login = Login(Offences::new([1, 2]));
         let blocked: Vec<Address> = (0..100).map(peer).collect();
         for second in [0, 0, 5, 10] {
             for peer in &blocked {

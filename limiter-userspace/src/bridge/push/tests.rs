@@ -57,7 +57,7 @@ impl Pusher {
 
 #[test]
 fn a_source_that_is_not_the_peer_is_never_pushed() {
-    let (pusher, mut queue) = Pusher::new();
+    let (pusher, mut queue) = Pusher::new([1, 2]);
     let (policy, connection) = (policy(), connection(1));
     let now = query::now();
     for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
@@ -74,7 +74,7 @@ fn a_source_that_is_not_the_peer_is_never_pushed() {
 #[test]
 fn a_peer_with_the_fields_of_a_proxy_is_pushed_only_if_the_penalty_says_so() {
     for (proxied, is_pushed) in [(Proxied::Spare, false), (Proxied::Block, true)] {
-        let (pusher, mut queue) = Pusher::new();
+        let (pusher, mut queue) = Pusher::new([1, 2]);
         let (policy, connection) = (policy_of(proxied), connection(1));
         let now = query::now();
         for at in [SECOND, SECOND, 0].map(|before| now.saturating_sub(before)) {
@@ -89,7 +89,7 @@ fn a_peer_with_the_fields_of_a_proxy_is_pushed_only_if_the_penalty_says_so() {
 
 #[test]
 fn a_refusal_without_a_connection_is_counted_by_why_there_is_none() {
-    let (pusher, _queue) = Pusher::new();
+    let (pusher, _queue) = Pusher::new([1, 2]);
     pusher.refused_unknown(false);
     pusher.refused_unknown(true);
     assert_eq!(["no_peer", "elsewhere"].map(|result| pusher.count(result)), [1, 1]);
@@ -100,7 +100,7 @@ fn a_refusal_without_a_connection_is_counted_by_why_there_is_none() {
 fn a_peer_of_many_keys_is_pushed_only_if_they_have_its_address() {
     let field = || RequestKeyPart::Field(Field::Path);
     for (parts, is_one) in [(vec![RequestKeyPart::Source, field()], true), (vec![field()], false)] {
-        let (pusher, mut queue) = Pusher::new();
+        let (pusher, mut queue) = Pusher::new([1, 2]);
         let (mut policy, connection) = (policy(), connection(1));
         policy.on_requests[0].key.parts = parts;
         let begin = query::now();
@@ -120,7 +120,7 @@ fn a_peer_of_many_keys_is_pushed_only_if_they_have_its_address() {
 
 #[test]
 fn a_queue_that_is_full_takes_no_more_and_counts_it() {
-    let (pusher, mut queue) = Pusher::new();
+    let (pusher, mut queue) = Pusher::new([1, 2]);
     let push = || Push::new(connection(1), "login".to_owned(), 0).0;
     while pusher.queue.try_send(push()).is_ok() {}
     pusher.go_on(7);
@@ -186,7 +186,7 @@ fn blocks_reach_an_agent_that_was_away_and_their_results_are_counted() {
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("agent.sock");
     let in_force = Arc::new(InForce::new(policy(), Table::in_memory(1_024)).unwrap());
-    let (pusher, queue) = Pusher::new();
+    let (pusher, queue) = Pusher::new([1, 2]);
     let pusher = Arc::new(pusher);
     let (events, mut told) = mpsc::channel(16);
     let link = Arc::new(Link::new(events));

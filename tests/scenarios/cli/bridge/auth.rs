@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use limiter_tests::process::terminate;
 use serde_json::Value;
 
 use super::*;
@@ -160,17 +161,26 @@ fn a_request_that_is_sent_again_is_charged_once() {
         "limits: [{name: pay, on: requests, key: source, algorithm: leaky_bucket, rate: 1/h, depth: 5, idempotency: {window: 5m}}]",
     );
     let bench = Bench::new();
-    let bridge = Bridge::start(&bench, &document, "");
-    let ask = |more: &[&str]| {
+    let state = format!("--state-file {}", document.path().with_file_name("state").display());
+    let mut bridge = Bridge::start(&bench, &document, &state);
+    let pay = |bridge: &Bridge, more: &[&str]| {
         let fields = ["X-Real-IP: 192.0.2.9", "X-Original-Method: POST", "X-Original-URI: /pay"];
         bridge.ask("GET /v1/auth", &[&fields, more].concat())
     };
+    // What was charged before a restart is not charged again after it.
+    let before = "Idempotency-Key: 1f2e3d4c";
+    let is_charged_once = |reply: Reply| reply.field("ratelimit").unwrap().contains(";r=4;");
+    assert!(is_charged_once(pay(&bridge, &[before])));
+    assert!(terminate(&mut bridge.process).unwrap().success());
+    let bridge = Bridge::start(&bench, &document, &state);
+    assert!(is_charged_once(pay(&bridge, &[before])));
+    let ask = |more: &[&str]| pay(&bridge, more);
     let key = "Idempotency-Key: 8e03978e";
     let left: Vec<u16> = (0..20).map(|_| ask(&[key]).status).collect();
-    assert_eq!(left.iter().filter(|status| **status == 204).count(), 5 + 3, "{left:?}");
+    assert_eq!(left.iter().filter(|status| **status == 204).count(), 4 + 3, "{left:?}");
     assert_eq!(ask(&[key, key]).status, 400);
     let metrics = bridge.ask("GET /metrics", &[]).body;
-    assert!(metrics.contains("{limit=\"pay\",layer=\"1\",result=\"repeat\"} 3\n"), "{metrics}");
+    assert!(metrics.contains("{limit=\"pay\",layer=\"1\",result=\"repeat\"} 4\n"), "{metrics}");
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! What a bridge that ends leaves to the next one beside the state of keys: the offences of peers, and the requests that may be
+//! sent again.
+//!
+//! It is written at the end and read at the start, in a file beside that of the state, and belongs to its seed. One that is killed
+//! leaves nothing of it: penalties and repeats begin anew.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    in_force::InForce,
+    push::{Pusher, Stored},
+};
+use crate::{
+    datapath::sys,
+    error::{Error, Result},
+    output::file::replace_in_place,
+};
+
+/// The content of the file.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Legacy {
+    seed: [u64; 2],
+    offences: Vec<Stored>,
+    repeats: Vec<[u64; 4]>,
+}
+
+/// The file beside that of the state.
+fn beside(state: &Path) -> PathBuf {
+    let mut path = state.as_os_str().to_owned();
+    path.push(".ended");
+    path.into()
+}
+
+/// Leaves what is known to the next process.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn leave(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result<()> {
+    let legacy = Legacy {
+        seed: in_force.seed(),
+        offences: pusher.offences.stored(),
+        repeats: in_force.repeats(sys::monotonic()),
+    };
+    let path = beside(state);
+    let failed = |error| Error::system(format!("write {}", path.display()), error);
+    replace_in_place(&path, &serde_json::to_vec(&legacy).map_err(|error| failed(error.into()))?)
+}
+
+/// Takes over what the process before left, if it had the same seed. It is left once.
+///
+/// # Errors
+/// What the system says, or a file that no bridge has written.
+pub(super) fn take(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result<()> {
+    let path = beside(state);
+    let failed = |error| Error::system(format!("read {}", path.display()), error);
+    let content = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        content => content.map_err(failed)?,
+    };
+    fs::remove_file(&path).map_err(failed)?;
+    let legacy: Legacy = serde_json::from_slice(&content).map_err(|error| failed(error.into()))?;
+    if legacy.seed == in_force.seed() {
+        pusher.offences.restore(legacy.offences);
+        in_force.restore_repeats(&legacy.repeats);
+    }
+    Ok(())
+}
