@@ -376,7 +376,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "udp tcp icmp",
         "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
     ),
-    answer("limit add", "RATE", "a rate has its option: `limiter limit add {name} --rate {word}`"),
+    answer("limit add", "RATE", "a rate has its option: `--rate {word}`"),
     answer(
         "limit set",
         "--open",
