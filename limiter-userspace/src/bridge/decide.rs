@@ -233,10 +233,12 @@ impl Decider {
                 _ => limited.refuse(at),
             }
         }
+        let mut is_refused = false;
         if limited.is_any(|place| place.is_charged) {
             counted.shared +=
                 u64::from(limited.is_any(|place| place.is_charged && place.is_shared()));
-            if limited.bill.refused == 0 && !is_denied {
+            is_refused = limited.bill.refused > 0 || is_denied;
+            if !is_refused {
                 limited.charge(leased);
                 limited.lease(answers);
                 limited.note_repeats(repeats, tallies);
@@ -250,7 +252,8 @@ impl Decider {
                 (answer.verdict, answer.refused_by) = (Verdict::Pass, None);
             }
         }
-        if answers.iter().all(|answer| answer.verdict == Verdict::Pass) {
+        // Also where a refusal is only counted.
+        if !is_refused && answers.iter().all(|answer| answer.verdict == Verdict::Pass) {
             self.give_back(items, now, answers);
         }
     }

@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     in_force::InForce,
     push::{Pusher, Stored},
+    table::open_file,
 };
 use crate::{
     datapath::sys,
@@ -53,22 +54,30 @@ pub(super) fn leave(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result
     replace_in_place(&path, &serde_json::to_vec(&legacy).map_err(|error| failed(error.into()))?)
 }
 
-/// Takes over what the process before left, if it had the same seed. It is left once.
+/// Takes over what the process before left, if it had the same seed.
 ///
 /// # Errors
 /// What the system says, or a file that no bridge has written.
 pub(super) fn take(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result<()> {
+    /// Far more than all records take, in bytes.
+    const MOST: u64 = 64 << 20;
     let path = beside(state);
+    if !path.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
     let failed = |error| Error::system(format!("read {}", path.display()), error);
-    let content = match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        content => content.map_err(failed)?,
-    };
-    fs::remove_file(&path).map_err(failed)?;
+    let mut content = Vec::new();
+    open_file(&path, false)?.take(MOST).read_to_end(&mut content).map_err(failed)?;
     let legacy: Legacy = serde_json::from_slice(&content).map_err(|error| failed(error.into()))?;
     if legacy.seed == in_force.seed() {
         pusher.offences.restore(legacy.offences);
         in_force.restore_repeats(&legacy.repeats);
     }
     Ok(())
+}
+
+/// Removes what the process before left. It is stale once this one answers.
+pub(super) fn forget(state: &Path) {
+    // What cannot be removed is overwritten at the end.
+    let _: io::Result<()> = fs::remove_file(beside(state));
 }

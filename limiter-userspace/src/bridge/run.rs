@@ -148,6 +148,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         if let Some(file) = &options.state {
             tell(Event::State { file: file.clone(), began });
         }
+        if let Some(state) = state {
+            legacy::forget(state);
+        }
         if let Err(error) = taken {
             tell(Event::Forgot(error));
         }

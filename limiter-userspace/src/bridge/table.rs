@@ -42,6 +42,8 @@ use limiter_common::{
 };
 
 use self::file::Opened;
+#[cfg(not(fuzzing))]
+pub(super) use self::file::open_file;
 pub use self::{error::TableError, file::Began};
 pub(super) use self::{
     layout::{Area, Entry, Key, MOST_SHARED},
@@ -87,8 +89,8 @@ pub struct Table {
     tags: Box<[[Cell<u32>; WAYS]]>,
     /// For each set, how many keys that it is the first set of are in their second one.
     away: Box<[Cell<u32>]>,
-    /// When keys are moved again, in nanoseconds.
-    moves_from: Cell<u64>,
+    /// When keys of each area are moved again, in nanoseconds.
+    moves_from: [Cell<u64>; 2],
     /// The entries that have a key.
     keys: Cell<usize>,
     began: Began,
@@ -138,7 +140,7 @@ impl Table {
         let tags = (0..layout.sets()).map(|_| Default::default()).collect();
         let away = vec![Cell::new(0); layout.sets()].into();
         let entries = Entries { memory, layout };
-        let (moves_from, keys) = (Cell::new(0), Cell::new(0));
+        let (moves_from, keys) = (Default::default(), Cell::new(0));
         Self { entries, seed, tags, away, moves_from, keys, began }
     }
 
@@ -245,7 +247,10 @@ impl Table {
         share: usize,
         taken: &impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
-        if now < self.moves_from.get() {
+        let [set, _] = sets;
+        let moves_from = &self.moves_from
+            [usize::from(self.layout.area(self.layout.entry(set, 0)) == Area::Wide)];
+        if now < moves_from.get() {
             return None;
         }
         let entries = sets.into_iter().flat_map(|set| self.open_to(set, key, share));
@@ -261,7 +266,7 @@ impl Table {
             Some((from, self.vacancy_in(other, key, now, share, taken)?))
         });
         let Some((from, to)) = moved else {
-            self.moves_from.set(now.saturating_add(REST));
+            moves_from.set(now.saturating_add(REST));
             return None;
         };
         self.put(to, &self.stored(from));
@@ -434,7 +439,13 @@ impl Table {
                     self.put(entry, stored);
                     kept += 1;
                 }
-                None => lost += 1,
+                None => {
+                    lost += 1;
+                    // The clock stands still here. A table that is much smaller is not searched for each key.
+                    if lost < self.tags.len() {
+                        self.moves_from = Default::default();
+                    }
+                }
             }
         }
         self.began = Began::Resized { kept, lost };

@@ -265,7 +265,7 @@ impl Policy {
         if limit.mode == Mode::Drop && limit.overrides.is_empty() {
             return self.del_limit(name);
         }
-        if limit.layers.is_empty() {
+        if limit.layers.is_empty() && limit.mode != Mode::Drop {
             let overrides = limit.overrides.len();
             return Err(PolicyError::NotSet { limit: name.to_owned(), overrides });
         }
@@ -275,6 +275,10 @@ impl Policy {
         let limit = self.limit_mut(name)?;
         limit.layers.clear();
         limit.given.set(None, None);
+        if limit.mode == Mode::Drop {
+            // What overrides admit stays.
+            limit.mode = Mode::Enforce;
+        }
         self.tidy(name);
         Ok(())
     }

@@ -143,7 +143,10 @@ impl ListText {
         let mut columns = entry.split(',');
         let column = first_of_tabs(columns.next().unwrap_or_default());
         let mut others = columns.peekable();
-        if is_first && names_columns(column, column.len() < entry.trim_end().len()) {
+        if is_first
+            && !others.clone().any(is_like_address)
+            && names_columns(column, column.len() < entry.trim_end().len())
+        {
             return Ok(());
         }
         // The end of a range, or another entry: to leave it out would list less than was meant.
@@ -305,6 +308,7 @@ mod tests {
             ("192.0.2.0,255.255.255.0", "has another address in the column after it"),
             ("192.0.2.0/24, 192.0.3.0/24", "has another address in the column after it"),
             ("192.0.2.1,,192.0.3.1", "has another address in the column after it"),
+            ("bad-host,192.0.2.1\n192.0.2.2", "has another address in the column after it"),
             (
                 "192.0.2.1-192.0.2.9,192.0.3.1-192.0.3.9",
                 "has another address in the column after it",

@@ -171,6 +171,8 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
     ] {
         bench.refused(arguments, code, words);
     }
+    bench.done("limit add open --match tcp:22 --open 5");
+    bench.refused("limit set open --rate 7/s", 2, &["is about open connections", "--burst N"]);
     bench.refused("limit set ssh --rate 0 --burst 5", 2, &["neither a burst nor another action"]);
     bench.refused("limit set ssh --rate 0 --action off", 2, &["neither a burst", "--action off"]);
     bench.refused("limit set ssh --rate 0 --src 192.0.2.1", 2, &["zero", "limiter deny add"]);
@@ -179,6 +181,8 @@ fn what_cannot_be_added_is_told_with_what_to_do() {
         outcome.stdout, "ssh limit (protocol: tcp, ports: 22): drops all that it is about\n",
         "{outcome}"
     );
+    let outcome = bench.done("limit set ssh --burst 5");
+    assert!(outcome.stdout.contains("which is not used"), "{outcome}");
     let outcome = bench.done("limit set ssh --rate 5/min");
     assert!(outcome.stdout.ends_with(", enforce\n"), "{outcome}");
     let outcome = bench.done("limit add telnet --match tcp:23 --rate 0");

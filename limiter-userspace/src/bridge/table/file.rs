@@ -99,7 +99,7 @@ impl fmt::Display for Began {
 pub(super) fn open(path: &Path, layout: &Layout, now: u64) -> Result<Opened, TableError> {
     let failed = |action| move |source| TableError::system(action, path, source);
     check_file_system(path)?;
-    let file = open_file(path)?;
+    let file = open_file(path, true)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(TableError::InUse { path: path.to_owned() }),
@@ -155,12 +155,16 @@ fn check_file_system(path: &Path) -> Result<(), TableError> {
 }
 
 /// Opens the file, for this user alone.
-fn open_file(path: &Path) -> Result<File, TableError> {
+/// Opens a regular file of this user, which is made if it is to be `created`. No link is followed.
+///
+/// # Errors
+/// [`TableError`].
+pub(in crate::bridge) fn open_file(path: &Path, created: bool) -> Result<File, TableError> {
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = fs::OpenOptions::new()
         .read(true)
         .write(true)
-        .create(true)
+        .create(created)
         .mode(0o600)
         .custom_flags(flags.bits() as i32)
         .open(path);

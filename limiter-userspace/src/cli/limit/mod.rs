@@ -147,6 +147,14 @@ impl Set {
                 policy.set_mode(&self.name, Mode::Drop)?;
                 return Ok(format!("{}: drops all that it is about", named(&limit)));
             }
+            let is_of_open = limit.layers.iter().any(|layer| layer.allowance.rate().is_none());
+            if rate.is_some() && is_of_open {
+                return Err(PolicyError::NewLimit {
+                    message: format!("limit {} is about open connections, and has no rate", limit.name),
+                    remedy: Some("`--burst N` sets how many may be open; `limiter limit add` makes a limit of the rate".to_owned()),
+                }
+                .into());
+            }
             if rate.is_some() || burst.is_some() {
                 let bucket = policy.set_bucket(&self.name, src, rate, burst)?;
                 said.push(describe(&limit, &bucket));
@@ -154,6 +162,9 @@ impl Set {
             // Who gives a rate means it to hold.
             let enforced = limit.mode == Mode::Drop && src.is_none() && rate.is_some();
             let mode = self.action.map(Mode::from).or(enforced.then_some(Mode::Enforce));
+            if limit.mode == Mode::Drop && src.is_none() && mode.is_none() {
+                said.push("which is not used, as it drops all that it is about".to_owned());
+            }
             if let Some(mode) = mode {
                 policy.set_mode(&self.name, mode)?;
                 said.push(mode.name().to_owned());

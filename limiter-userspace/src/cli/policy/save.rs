@@ -271,7 +271,7 @@ fn reference(file: &PrefixFile, prefixes: &[IpNet], folder: &Path) -> Result<Str
     let only = Policy { sets: [(NAME.to_owned(), prefixes.to_vec())].into(), ..Policy::default() };
     let within = Path::new(&file.path).strip_prefix(folder).ok().and_then(Path::to_str);
     let path = within.unwrap_or(&file.path).to_owned();
-    if Path::new(&path).is_absolute() && is_volatile(Path::new(&path)) {
+    if is_volatile(&folder.join(&path)) && !is_volatile(folder) {
         return Err("is gone after a start of the machine");
     }
     let files = FromFiles {

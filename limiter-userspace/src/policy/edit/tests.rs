@@ -94,6 +94,15 @@ fn a_built_in_limit_is_not_set_beside_one_that_does_the_same() {
 }
 
 #[test]
+fn a_limit_that_is_deleted_but_for_overrides_drops_nothing() {
+    let text = "version: 1\nlimits: [{name: a, key: source, match: {protocol: udp}, rate: 5/s, action: drop, overrides: [{src: 192.0.2.0/24, rate: 9/s}]}]";
+    let mut policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+    policy.del_default("a").unwrap();
+    let limit = policy.limit("a").unwrap();
+    assert_eq!((limit.mode, limit.layers.len(), limit.overrides.len()), (Mode::Enforce, 0, 1));
+}
+
+#[test]
 fn the_mode_of_a_limit_changes_nothing_else() {
     let mut policy = Policy::default();
     let remedy = "set it with: limiter limit set syn --rate RATE";
