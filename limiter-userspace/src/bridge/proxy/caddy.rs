@@ -14,6 +14,9 @@ const LEASE: [&str; 2] = [
 \t\t\t\trequest_header @limiter_leased X-Limiter-Lease {http.reverse_proxy.header.X-Limiter-Lease}\n",
 ];
 
+/// What is compared with [`Requests::expression`].
+const SET_REQUEST: &str = "\t\tvars limiter_request \"{method} {host} {uri}\"\n";
+
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
@@ -53,9 +56,11 @@ pub(super) fn write(
     };
     // Errors are those of the bridge and of the service: what the service could not be asked stays an error.
     let [failed, away] = ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"];
+    let mut request = "";
     let [failed, away] = match failing {
         Failing::Open => [failed, away].map(str::to_owned),
         Failing::Partly(requests) => {
+            request = SET_REQUEST;
             let refused = |indent| -> String {
                 requests.iter().enumerate().map(|(at, of)| refused(at + 1, of, indent)).collect()
             };
@@ -80,7 +85,7 @@ pub(super) fn write(
 		# The service believes them, so clients may not send them.
 		request_header -X-Limiter-Degrade
 		request_header -X-Limiter-Source
-{unsent}		# What forward_auth does, and clients of requests that pass are told of their limits.
+{unsent}{request}		# What forward_auth does, and clients of requests that pass are told of their limits.
 		reverse_proxy {server} {{
 			method GET
 			rewrite /v1/auth?deny=429
@@ -144,18 +149,9 @@ pub(super) fn write(
 
 /// What refuses requests, with this indent of all lines but the first.
 fn refused(number: usize, requests: &Requests<'_>, indent: &str) -> String {
-    let paths = requests.paths.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let conditions = [
-        ("method", requests.methods.join(" ")),
-        ("host", requests.hosts.join(" ")),
-        ("path", paths.join(" ")),
-    ];
-    let conditions = conditions.iter().filter(|(_, of)| !of.is_empty());
-    let conditions: String =
-        conditions.map(|(name, of)| format!("{indent}\t{name} {of}\n")).collect();
+    let expression = requests.expression();
     format!(
-        "@limiter_closed_{number} {{
-{conditions}{indent}}}
+        "@limiter_closed_{number} vars_regexp limiter_request \"(?i){expression}\"
 {indent}respond @limiter_closed_{number} 503
 {indent}"
     )

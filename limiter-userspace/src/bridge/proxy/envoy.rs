@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     CA, CERTIFICATE, FIELDS, Failing, KEY, LATEST, LEFT_TO_SERVICE, Place, Proxy,
-    failing::Requests, has_open,
+    failing::{Requests, UNPLAIN, host_expression},
+    has_open,
 };
 use crate::{
     bridge::http::proxied,
@@ -58,7 +59,8 @@ pub(super) fn write(
     let (routes, filters) = match failing {
         Failing::Partly(requests) => {
             // A route is asked about by one of the two.
-            let closed = requests.iter().map(|of| route(&matching(of), &actions, Some(OPEN)));
+            let closed = requests.iter().flat_map(matchings);
+            let closed = closed.map(|of| route(&of, &actions, Some(OPEN)));
             (
                 closed.collect::<String>() + &route(all, &actions, Some(CLOSED)),
                 filter(OPEN, false) + &filter(CLOSED, true),
@@ -146,28 +148,35 @@ fn route(matching: &str, actions: &str, disabled: Option<&str>) -> String {
     )
 }
 
-/// Which requests a route is for.
-fn matching(requests: &Requests<'_>) -> String {
-    let mut headers = Vec::new();
-    let mut header = |name, expression| {
-        headers.push(format!(
+/// Which requests the routes of a limit are for. Each has one host and one path: Envoy refuses a regular expression whose program
+/// has more than 100 instructions.
+fn matchings(requests: &Requests<'_>) -> Vec<String> {
+    let header = |name: &str, expression: &str| {
+        let expression = format!("(?i){expression}");
+        format!(
             "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"{expression}\" }} }} }}"
-        ));
+        )
     };
-    if !requests.methods.is_empty() {
-        header(":method", requests.methods.join("|"));
+    let method = header(":method", &requests.method_expression());
+    let host = |host: &&str| header(":authority", &host_expression(host));
+    let mut headers: Vec<_> =
+        requests.hosts.iter().map(|it| format!("{method}, {}", host(it))).collect();
+    if headers.is_empty() {
+        headers.push(method);
     }
-    if !requests.hosts.is_empty() {
-        header(":authority", format!("(?i){}(:[0-9]+)?", requests.host_expression()));
-    }
-    let path = match requests.paths.is_empty() {
-        true => "prefix: \"/\"".to_owned(),
-        // A path with escapes may be any.
-        false => {
-            format!("safe_regex: {{ regex: \"{}|.*%.*\" }}", requests.path_expression(["", ".*"]))
-        }
+    let path = |path: &&Pattern| match path {
+        Pattern::Exact(path) => format!("path: \"{path}\""),
+        Pattern::Prefix(path) => format!("prefix: \"{path}\""),
     };
-    format!("{{ {path}, headers: [{}] }}", headers.join(", "))
+    let mut paths: Vec<_> = requests.paths.iter().map(path).collect();
+    let rest = if paths.is_empty() { ".*".to_owned() } else { format!("({UNPLAIN}).*") };
+    paths.push(format!("safe_regex: {{ regex: \"{rest}\" }}"));
+    let of_path = |path: &String| {
+        let of =
+            |headers: &String| format!("{{ {path}, case_sensitive: false, headers: [{headers}] }}");
+        headers.iter().map(of).collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(of_path).collect()
 }
 
 /// What takes places from clients, and what hands them on to the service.

@@ -62,6 +62,14 @@ impl<'p> Failing<'p> {
     }
 }
 
+/// The beginning of a target that is taken for one of every limit with a path, as a regular expression. The bridge or the service
+/// may understand its path otherwise than the proxy. Such a path has one of these:
+///
+/// * a space, `%`, `;` or `\`, which is in the range from `[` to `^`, as configurations would have to escape it,
+/// * `//`, or a segment that begins with a dot,
+/// * no slash at its beginning.
+pub(super) const UNPLAIN: &str = "[^/]|$|[^?# ]*([ %;[-^]|//|/[.])";
+
 /// Requests that any proxy can tell: those that meet every condition. An empty list is no condition. No text has a character
 /// that a configuration would have to escape, but for dots in regular expressions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,19 +112,42 @@ impl<'p> Requests<'p> {
         Some(requests)
     }
 
-    /// The path as a regular expression, in parentheses, with these ends of a whole path and of one that goes on.
-    pub(super) fn path_expression(&self, [whole, open]: [&str; 2]) -> String {
-        let one = |path: &&Pattern| match path {
-            Pattern::Exact(path) => path.replace('.', "[.]") + whole,
-            Pattern::Prefix(path) => path.replace('.', "[.]") + open,
+    /// The method, the host and the beginning of the target as a regular expression, with spaces between them. It is to be
+    /// compared without case.
+    pub(super) fn expression(&self) -> String {
+        let paths = self.paths.iter().map(|path| match path {
+            Pattern::Exact(path) => literal(path) + "([?#]|$)",
+            Pattern::Prefix(path) => literal(path),
+        });
+        let mut paths: Vec<_> = paths.collect();
+        if !paths.is_empty() {
+            paths.push(UNPLAIN.to_owned());
+        }
+        let hosts: Vec<_> = self.hosts.iter().map(|host| host_expression(host)).collect();
+        let any_of = |texts: &[String]| match texts {
+            [] => ".*".to_owned(),
+            texts => format!("({})", texts.join("|")),
         };
-        format!("({})", self.paths.iter().map(one).collect::<Vec<_>>().join("|"))
+        format!("^{} {} {}", self.method_expression(), any_of(&hosts), any_of(&paths))
     }
 
-    /// Hosts as a regular expression, in parentheses.
-    pub(super) fn host_expression(&self) -> String {
-        format!("({})", self.hosts.join("|").replace('.', "[.]"))
+    /// The method as a regular expression.
+    pub(super) fn method_expression(&self) -> String {
+        if self.methods.is_empty() {
+            return "[^ ]*".to_owned();
+        }
+        format!("({})", self.methods.join("|"))
     }
+}
+
+/// A host as requests name it: with or without a dot at its end and a port, or not at all.
+pub(super) fn host_expression(host: &str) -> String {
+    format!("({}[.]*(:.*)?)?", literal(host))
+}
+
+/// A text as a regular expression.
+fn literal(text: &str) -> String {
+    text.replace('.', "[.]")
 }
 
 /// The paths whose value is one of those wanted; `None` if a pattern before has some of them.
@@ -184,19 +215,22 @@ limits: [{limits}]"
 
     #[test]
     fn requests_are_told_by_path_host_and_method() {
-        for (matching, methods, hosts, paths) in [
-            ("path: /login", &[][..], &[][..], "(/login$)"),
-            ("path: [/a.b, \"/v1/*\"], method: POST", &["POST"], &[], "(/a[.]b$|/v1/)"),
-            ("host: a.example", &[], &["a.example"], "()"),
-            ("route: api", &[], &[], "(/v1|/v2$)"),
-            ("route: ab", &[], &[], "(/a/b$)"),
+        for (matching, method, host, paths) in [
+            ("path: /login", "[^ ]*", ".*", "/login([?#]|$)"),
+            ("path: [/a.b, \"/v1/*\"], method: POST", "(POST)", ".*", "/a[.]b([?#]|$)|/v1/"),
+            ("host: a.example", "[^ ]*", "((a[.]example[.]*(:.*)?)?)", ""),
+            ("route: api", "[^ ]*", ".*", "/v1|/v2([?#]|$)"),
+            ("route: ab", "[^ ]*", ".*", "/a/b([?#]|$)"),
         ] {
             let closed = limit("a", &format!("match: {{ {matching} }}, on_failure: closed"));
             failing(&format!("{closed}, {}", limit("b", "")), |failing| {
                 let Failing::Partly(requests) = failing else { panic!("{matching}: {failing:?}") };
                 let [requests] = &requests[..] else { panic!("{requests:?}") };
-                assert_eq!((&requests.methods[..], &requests.hosts[..]), (methods, hosts));
-                assert_eq!(requests.path_expression(["$", ""]), paths);
+                let target = match paths {
+                    "" => ".*".to_owned(),
+                    paths => format!("({paths}|{UNPLAIN})"),
+                };
+                assert_eq!(requests.expression(), format!("^{method} {host} {target}"));
             });
         }
     }

@@ -14,6 +14,11 @@ const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
 /// whose size is that of HAProxy's buffers: 16 KiB unless `tune.bufsize` says something else.
 const LONGEST: u32 = 14_000;
 
+/// What is compared with [`Requests::expression`].
+const SET_REQUEST: &str =
+    "    http-request set-var-fmt(txn.limiter_request) \"%[method] %[req.fhdr(host)] %[pathq]\"
+";
+
 /// Writes the main part, for `haproxy.cfg`.
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
@@ -46,16 +51,21 @@ pub(super) fn write(
     };
     let told: String = FIELDS.iter().chain(&["Retry-After"]).map(|field| tell(field)).collect();
     let words = failing.in_words();
-    let deny = |of: &Requests<'_>| {
-        let conditions = conditions(of);
+    let deny = |condition: &str| {
         format!(
-            "    http-request deny deny_status 503 if !{{ var(txn.limiter.status) -m found }}{conditions}\n"
+            "    http-request deny deny_status 503 if !{{ var(txn.limiter.status) -m found }}{condition}\n"
         )
+    };
+    let closed = |of: &Requests<'_>| {
+        let expression = of.expression();
+        deny(&format!(" {{ var(txn.limiter_request) -m reg -i '{expression}' }}"))
     };
     let away = match failing {
         Failing::Open => String::new(),
-        Failing::Partly(requests) => requests.iter().map(deny).collect(),
-        Failing::Closed { .. } => deny(&Requests::default()),
+        Failing::Partly(requests) => {
+            SET_REQUEST.to_owned() + &requests.iter().map(closed).collect::<String>()
+        }
+        Failing::Closed { .. } => deny(""),
     };
     write!(
         f,
@@ -97,24 +107,6 @@ backend limiter_bridge
 {note}    server bridge {server} check inter 500ms rise 1 fall 1{tls}
 "
     )
-}
-
-/// The conditions that requests meet.
-fn conditions(requests: &Requests<'_>) -> String {
-    let mut conditions = String::new();
-    if !requests.methods.is_empty() {
-        conditions += &format!(" {{ method {} }}", requests.methods.join(" "));
-    }
-    if !requests.hosts.is_empty() {
-        let hosts = requests.hosts.join(" ");
-        conditions += &format!(" {{ req.hdr(host),field(1,:),lower -m str {hosts} }}");
-    }
-    if !requests.paths.is_empty() {
-        // As the service understands it: without escapes and double slashes.
-        let path = requests.path_expression(["$", ""]);
-        conditions += &format!(" {{ path,url_dec,regsub(/+,/,g) -m reg ^{path} }}");
-    }
-    conditions
 }
 
 /// What gives the place of a request back. HAProxy has no later event that its engine could tell of.

@@ -315,6 +315,25 @@ mod tests {
         }
     }
 
+    /// It starts with none whose program has more than 100 instructions.
+    #[test]
+    fn envoy_has_short_regular_expressions_for_long_limits() {
+        let mut limit = RequestLimit::new("a", &[]);
+        limit.on_failure = OnFailure::Closed;
+        for (field, start) in [(Field::Path, "/some/path/"), (Field::Host, "host.example.")] {
+            let texts = (0..40).map(|at| Pattern::Exact(format!("{start}{at}")));
+            limit.matching.fields.insert(field, texts.collect());
+        }
+        let policy = Policy { on_requests: vec![limit], ..Policy::default() };
+        for proxy in [Proxy::Envoy, Proxy::EnvoyExtAuthz] {
+            let bridge = Place::Unix("/run/a.sock".to_owned());
+            let text = Config { proxy, bridge: &bridge, policy: &policy }.to_string();
+            let expressions = text.split("regex: \"").skip(1).filter_map(|it| it.split('"').next());
+            let longest = expressions.max_by_key(|it| it.len()).unwrap();
+            assert!(longest.len() < 60, "{longest}");
+        }
+    }
+
     #[test]
     fn only_what_differs_between_open_and_closed_differs() {
         let unix = Place::Unix("/run/a.sock".to_owned());

@@ -183,17 +183,10 @@ fn open(refuses: &str) -> String {
 
 /// Which requests are refused without the bridge.
 fn closed_map(requests: &[Requests<'_>]) -> String {
-    let line = |of: &Requests<'_>| {
-        let any = || "[^ ]+".to_owned();
-        let method =
-            if of.methods.is_empty() { any() } else { format!("({})", of.methods.join("|")) };
-        let host = if of.hosts.is_empty() { any() } else { of.host_expression() };
-        let path = if of.paths.is_empty() { String::new() } else { of.path_expression(["$", ""]) };
-        format!("    \"~^{method} {host} {path}\" 1;\n")
-    };
+    let line = |of: &Requests<'_>| format!("    \"~*{}\" 1;\n", of.expression());
     let lines: String = requests.iter().map(line).collect();
     format!(
-        "map \"$request_method $host $uri\" $limiter_is_closed {{\n    default 0;\n{lines}}}\n\n"
+        "map \"$request_method $host $request_uri\" $limiter_is_closed {{\n    default 0;\n{lines}}}\n\n"
     )
 }
 

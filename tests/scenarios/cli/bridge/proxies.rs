@@ -521,6 +521,9 @@ fn without_the_bridge(name: &str, text: &str, [limited, other]: [u16; 2]) {
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "goes on");
     drop(running);
     ask("killed");
+    if [limited, other] == [503, 200] {
+        closed_limits_hold(&proxy);
+    }
     fs::remove_file(&socket).unwrap();
     ask("gone");
     // One that takes longer than the proxy waits.
@@ -550,6 +553,36 @@ fn without_the_bridge(name: &str, text: &str, [limited, other]: [u16; 2]) {
     proxy.wait_for_the_bridge();
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "it remembers");
     assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
+}
+
+/// Without the bridge, no spelling of a request of a closed limit reaches the service. A proxy may refuse it for its form.
+fn closed_limits_hold(proxy: &Proxy<'_>) {
+    let status = |line: &str, host: &str| {
+        let raw = format!("{line}\r\n{host}Content-Length: 0\r\nConnection: close\r\n\r\n");
+        exchange(&mut proxy.connect(2).unwrap(), raw).unwrap().status
+    };
+    let refused = [
+        ("POST /login HTTP/1.0", ""),
+        ("POST /h HTTP/1.0", ""),
+        ("POST /login?a HTTP/1.1", "Host: x\r\n"),
+        ("POST http://x/login HTTP/1.1", "Host: x\r\n"),
+        ("POST /./login HTTP/1.1", "Host: x\r\n"),
+        ("POST /x/../login HTTP/1.1", "Host: x\r\n"),
+        ("POST /%2e/login HTTP/1.1", "Host: x\r\n"),
+        ("POST /x/..;/login HTTP/1.1", "Host: x\r\n"),
+        ("POST /x\\..\\login HTTP/1.1", "Host: x\r\n"),
+        ("POST /api/%zz HTTP/1.1", "Host: x\r\n"),
+        ("POST /api/a% HTTP/1.1", "Host: x\r\n"),
+        ("post /api/a HTTP/1.1", "Host: x\r\n"),
+        ("POST /h HTTP/1.1", "Host: A.example\r\n"),
+        ("POST /h HTTP/1.1", "Host: a.example.\r\n"),
+        ("POST /h HTTP/1.1", "Host: a.example.:80\r\n"),
+    ];
+    let passed = refused.into_iter().filter(|(line, host)| status(line, host) == 200);
+    assert_eq!(passed.collect::<Vec<_>>(), []);
+    for line in ["GET /api/a HTTP/1.1", "POST /h HTTP/1.1", "POST /other?a=//b%;/. HTTP/1.1"] {
+        assert_eq!(status(line, "Host: x\r\n"), 200, "{line}");
+    }
 }
 
 #[test]
@@ -587,9 +620,15 @@ fn envoy_lets_requests_pass_without_the_bridge_by_ext_authz() {
     without_the_bridge("envoy-ext-authz", LOGIN, [200; 2]);
 }
 
-/// Requests for `/login` are refused without the bridge.
+/// Requests for `/login`, and those of two more limits, are refused without the bridge.
 fn closed() -> String {
-    format!("{LOGIN}    on_failure: closed\n")
+    let rest = "on: requests, key: source, rate: 5/s, burst: 5, on_failure: closed";
+    format!(
+        "{LOGIN}    on_failure: closed
+  - {{ name: api, match: {{ path: \"/api/*\", method: POST }}, {rest} }}
+  - {{ name: host, match: {{ host: a.example, path: /h }}, {rest} }}
+"
+    )
 }
 
 /// A proxy cannot tell which requests the limit is about.
