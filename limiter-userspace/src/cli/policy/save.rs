@@ -271,7 +271,10 @@ fn reference(file: &PrefixFile, prefixes: &[IpNet], folder: &Path) -> Result<Str
     let only = Policy { sets: [(NAME.to_owned(), prefixes.to_vec())].into(), ..Policy::default() };
     let within = Path::new(&file.path).strip_prefix(folder).ok().and_then(Path::to_str);
     let path = within.unwrap_or(&file.path).to_owned();
-    if is_volatile(&folder.join(&path)) && !is_volatile(folder) {
+    let whole = folder.join(&path);
+    let places = [&*whole, folder].map(Path::canonicalize);
+    let is_beside = matches!(&places, [Ok(file), Ok(folder)] if file.starts_with(folder));
+    if !is_beside && is_volatile(&whole) {
         return Err("is gone after a start of the machine");
     }
     let files = FromFiles {
@@ -462,6 +465,14 @@ mod tests {
             let named = reference(&file, &prefixes, Path::new(elsewhere));
             assert_eq!(named.unwrap_err(), "is gone after a start of the machine");
         }
+        // Through a link, it is elsewhere.
+        let linked = folder.join("linked");
+        fs::create_dir(&linked).unwrap();
+        std::os::unix::fs::symlink(&path, linked.join("bad.txt")).unwrap();
+        let link = linked.join("bad.txt").to_str().unwrap().to_owned();
+        let file = PrefixFile { path: link, cidrs: Vec::new() };
+        let named = reference(&file, &prefixes, &linked);
+        assert_eq!(named.unwrap_err(), "is gone after a start of the machine");
         fs::remove_dir_all(folder).unwrap();
     }
 
