@@ -16,6 +16,8 @@ pub mod fields;
 #[cfg(not(fuzzing))]
 mod grpc;
 #[cfg(not(fuzzing))]
+mod handover;
+#[cfg(not(fuzzing))]
 mod http;
 #[cfg(fuzzing)]
 #[path = "http/fuzzed.rs"]
@@ -25,8 +27,6 @@ pub mod in_force;
 #[cfg(not(fuzzing))]
 mod kernel;
 pub mod lease;
-#[cfg(not(fuzzing))]
-mod legacy;
 #[cfg(not(fuzzing))]
 mod link;
 #[cfg(not(fuzzing))]

@@ -15,11 +15,10 @@ use tokio::{
 use super::{
     client::Client,
     event::Event,
-    grpc,
+    grpc, handover,
     http::{self, Service, Tallies, serve},
     in_force::InForce,
     kernel::Kernel,
-    legacy,
     link::Link,
     listener::{Bound, Protocol},
     push::Pusher,
@@ -102,10 +101,10 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     let (pusher, queue) = Pusher::new(in_force.seed());
     let pusher = Arc::new(pusher);
     let state = options.state.as_deref();
-    let taken = state.map_or(Ok(()), |state| legacy::take(state, &in_force, &pusher));
+    let taken = state.map_or(Ok(()), |state| handover::take(state, &in_force, &pusher));
     let leave = {
         let (in_force, pusher) = (Arc::clone(&in_force), Arc::clone(&pusher));
-        move || state.map_or(Ok(()), |state| legacy::leave(state, &in_force, &pusher))
+        move || state.map_or(Ok(()), |state| handover::leave(state, &in_force, &pusher))
     };
     let service = Arc::new(Service {
         in_force: Arc::clone(&in_force),
@@ -149,7 +148,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
             tell(Event::State { file: file.clone(), began });
         }
         if let Some(state) = state {
-            legacy::forget(state);
+            handover::forget(state);
         }
         if let Err(error) = taken {
             tell(Event::Forgot(error));

@@ -219,7 +219,7 @@ impl Table {
         let sets = [self.layout.first_set(area, key), self.layout.second_set(area, key)];
         let vacancy =
             sets.into_iter().find_map(|set| self.vacancy_in(set, key, now, share, &taken));
-        vacancy.or_else(|| self.make_room(sets, key, now, share, &taken))
+        vacancy.or_else(|| self.make_room(area, sets, key, now, share, &taken))
     }
 
     fn vacancy_in(
@@ -241,22 +241,20 @@ impl Table {
     #[cold]
     fn make_room(
         &self,
+        area: Area,
         sets: [usize; 2],
         key: Key,
         now: u64,
         share: usize,
         taken: &impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
-        let [set, _] = sets;
-        let moves_from = &self.moves_from
-            [usize::from(self.layout.area(self.layout.entry(set, 0)) == Area::Wide)];
+        let moves_from = &self.moves_from[area as usize];
         if now < moves_from.get() {
             return None;
         }
         let entries = sets.into_iter().flat_map(|set| self.open_to(set, key, share));
         let moved = entries.filter(|entry| !taken(*entry)).find_map(|from| {
             let key = self.key(from);
-            let area = self.layout.area(from);
             let other = match self.layout.first_set(area, key) {
                 first if first == from.set() => self.layout.second_set(area, key),
                 first => first,

@@ -207,6 +207,12 @@ pub enum PolicyError {
         /// The limit.
         limit: String,
     },
+    /// A rate for a limit that goes by what is open.
+    #[error("limit {limit} is about open connections, and has no rate")]
+    NoRate {
+        /// The limit.
+        limit: String,
+    },
     /// A limit with `action: drop` and without `match`, which a command was to make.
     #[error("limit {limit} would drop every packet, as it has no match")]
     DropsEverything {
@@ -442,6 +448,7 @@ impl PolicyError {
             | Self::NoRoom { .. }
             | Self::NewLimit { .. }
             | Self::NothingBesideZero { .. }
+            | Self::NoRate { .. }
             | Self::KeyPrefixTooLong { .. } => PolicyErrorKind::Usage,
             Self::OverrideTooNarrow { .. }
             | Self::KeyPrefixTooWide { .. }
@@ -541,6 +548,9 @@ impl PolicyError {
             }
             Self::LayersOverridden { limit } => {
                 format!("`limiter limit del {limit} --all` deletes it with its overrides")
+            }
+            Self::NoRate { .. } => {
+                "`--burst N` sets how many may be open; `limiter limit add` makes a limit of the rate".to_owned()
             }
             Self::NothingBesideZero { limit } => format!(
                 "`limiter limit set {limit} --rate 0` alone, or a rate above zero; `--action off` switches the limit off"

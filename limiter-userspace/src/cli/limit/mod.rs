@@ -149,11 +149,7 @@ impl Set {
             }
             let is_of_open = limit.layers.iter().any(|layer| layer.allowance.rate().is_none());
             if rate.is_some() && is_of_open {
-                return Err(PolicyError::NewLimit {
-                    message: format!("limit {} is about open connections, and has no rate", limit.name),
-                    remedy: Some("`--burst N` sets how many may be open; `limiter limit add` makes a limit of the rate".to_owned()),
-                }
-                .into());
+                return Err(PolicyError::NoRate { limit: limit.name }.into());
             }
             if rate.is_some() || burst.is_some() {
                 let bucket = policy.set_bucket(&self.name, src, rate, burst)?;

@@ -26,7 +26,7 @@ use crate::{
 /// The content of the file.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Legacy {
+struct Handover {
     seed: [u64; 2],
     offences: Vec<Stored>,
     repeats: Vec<[u64; 4]>,
@@ -44,14 +44,14 @@ fn beside(state: &Path) -> PathBuf {
 /// # Errors
 /// What the system says.
 pub(super) fn leave(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result<()> {
-    let legacy = Legacy {
+    let handover = Handover {
         seed: in_force.seed(),
         offences: pusher.offences.stored(),
         repeats: in_force.repeats(sys::monotonic()),
     };
     let path = beside(state);
     let failed = |error| Error::system(format!("write {}", path.display()), error);
-    replace_in_place(&path, &serde_json::to_vec(&legacy).map_err(|error| failed(error.into()))?)
+    replace_in_place(&path, &serde_json::to_vec(&handover).map_err(|error| failed(error.into()))?)
 }
 
 /// Takes over what the process before left, if it had the same seed.
@@ -68,10 +68,11 @@ pub(super) fn take(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result<
     let failed = |error| Error::system(format!("read {}", path.display()), error);
     let mut content = Vec::new();
     open_file(&path, false)?.take(MOST).read_to_end(&mut content).map_err(failed)?;
-    let legacy: Legacy = serde_json::from_slice(&content).map_err(|error| failed(error.into()))?;
-    if legacy.seed == in_force.seed() {
-        pusher.offences.restore(legacy.offences);
-        in_force.restore_repeats(&legacy.repeats);
+    let handover: Handover =
+        serde_json::from_slice(&content).map_err(|error| failed(error.into()))?;
+    if handover.seed == in_force.seed() {
+        pusher.offences.restore(handover.offences);
+        in_force.restore_repeats(&handover.repeats);
     }
     Ok(())
 }
