@@ -14,7 +14,7 @@ const LEASE: [&str; 2] = [
 \t\t\t\trequest_header @limiter_leased X-Limiter-Lease {http.reverse_proxy.header.X-Limiter-Lease}\n",
 ];
 
-/// What is compared with [`Requests::expression`].
+/// What is compared with [`Requests::expressions`].
 const SET_REQUEST: &str = "\t\tvars limiter_request \"{method} {host} {uri}\"\n";
 
 pub(super) fn write(
@@ -152,7 +152,7 @@ pub(super) fn write(
 
 /// What refuses requests, with this indent of all lines but the first.
 fn refused(number: usize, requests: &Requests<'_>, indent: &str) -> String {
-    let expression = requests.expression();
+    let expression = requests.expressions().join("|");
     format!(
         "@limiter_closed_{number} vars_regexp limiter_request \"(?i){expression}\"
 {indent}respond @limiter_closed_{number} 503

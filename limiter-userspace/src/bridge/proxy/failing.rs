@@ -1,8 +1,9 @@
 //! Which requests a proxy refuses while the bridge does not answer: those that a limit with `on_failure: closed` is about.
 
+use super::refuses;
 use crate::policy::{
     Policy,
-    model::{AttributeSource, Field, Mode, OnFailure, Pattern, RequestLimit},
+    model::{AttributeSource, Field, OnFailure, Pattern, RequestLimit},
 };
 
 /// The requests that are refused while the bridge does not answer.
@@ -23,10 +24,8 @@ impl<'p> Failing<'p> {
     /// By the limits of a policy that refuse requests.
     pub fn new(policy: &'p Policy) -> Self {
         let (mut told, mut untold) = (Vec::new(), Vec::new());
-        let is_closed = |limit: &&RequestLimit| {
-            limit.on_failure == OnFailure::Closed
-                && matches!(limit.mode, Mode::Enforce | Mode::Drop)
-        };
+        let is_closed =
+            |limit: &&RequestLimit| limit.on_failure == OnFailure::Closed && refuses(limit, policy);
         for limit in policy.on_requests.iter().filter(is_closed) {
             match Requests::of(limit, policy) {
                 Some(requests) => told.push(requests),
@@ -46,7 +45,7 @@ impl<'p> Failing<'p> {
     pub(super) fn in_words(&self) -> String {
         match self {
             Self::Open => {
-                "Requests pass while the bridge does not answer: no limit has `on_failure: closed`.".to_owned()
+                "Requests pass while the bridge does not answer: no limit that refuses any has `on_failure: closed`.".to_owned()
             }
             Self::Partly(_) => {
                 "While the bridge does not answer, requests that a limit with `on_failure: closed` is about are refused, and others pass.".to_owned()
@@ -70,6 +69,10 @@ impl<'p> Failing<'p> {
 /// * no slash at its beginning.
 pub(super) const UNPLAIN: &str = "[^/]|$|[^?# ]*([ %;[-^]|//|/[.])";
 
+/// The most bytes of a host, and of the methods of a limit, that a regular expression has. Envoy refuses one whose program has
+/// more than 100 instructions, which are about one for each byte.
+const LONGEST: usize = 80;
+
 /// Requests that any proxy can tell: those that meet every condition. An empty list is no condition. No text has a character
 /// that a configuration would have to escape, but for dots in regular expressions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,6 +94,9 @@ impl<'p> Requests<'p> {
             let paths = match field {
                 Field::Method => {
                     requests.methods = exact(patterns)?;
+                    if requests.methods.join("|").len() > LONGEST {
+                        return None;
+                    }
                     continue;
                 }
                 Field::Host => {
@@ -112,23 +118,25 @@ impl<'p> Requests<'p> {
         Some(requests)
     }
 
-    /// The method, the host and the beginning of the target as a regular expression, with spaces between them. It is to be
-    /// compared without case.
-    pub(super) fn expression(&self) -> String {
+    /// The method, the host and the beginning of the target as regular expressions, with spaces between them. Each has one host
+    /// and one path: nginx takes 4 KiB of it, and HAProxy 64 KiB. They are to be compared without case.
+    pub(super) fn expressions(&self) -> Vec<String> {
         let paths = self.paths.iter().map(|path| match path {
             Pattern::Exact(path) => literal(path) + "([?#]|$)",
             Pattern::Prefix(path) => literal(path),
         });
         let mut paths: Vec<_> = paths.collect();
-        if !paths.is_empty() {
-            paths.push(UNPLAIN.to_owned());
+        paths.push(match paths.is_empty() {
+            true => ".*".to_owned(),
+            false => format!("({UNPLAIN})"),
+        });
+        let mut hosts: Vec<_> = self.hosts.iter().map(|host| host_expression(host)).collect();
+        if hosts.is_empty() {
+            hosts.push(".*".to_owned());
         }
-        let hosts: Vec<_> = self.hosts.iter().map(|host| host_expression(host)).collect();
-        let any_of = |texts: &[String]| match texts {
-            [] => ".*".to_owned(),
-            texts => format!("({})", texts.join("|")),
-        };
-        format!("^{} {} {}", self.method_expression(), any_of(&hosts), any_of(&paths))
+        let method = &self.method_expression();
+        let of_host = |host| paths.iter().map(move |path| format!("^{method} {host} {path}"));
+        hosts.iter().flat_map(of_host).collect()
     }
 
     /// The method as a regular expression.
@@ -140,9 +148,12 @@ impl<'p> Requests<'p> {
     }
 }
 
-/// A host as requests name it: with or without a dot at its end and a port, or not at all.
+/// A host as requests name it: with or without a dot at its end and a port, or not at all. Of a long one, the beginning counts.
 pub(super) fn host_expression(host: &str) -> String {
-    format!("({}[.]*(:.*)?)?", literal(host))
+    match host.split_at_checked(LONGEST) {
+        Some((begin, rest)) if !rest.is_empty() => format!("({}.*)?", literal(begin)),
+        _ => format!("({}[.]*(:.*)?)?", literal(host)),
+    }
 }
 
 /// A text as a regular expression.
@@ -195,7 +206,7 @@ fn is_plain(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::document::parse;
+    use crate::policy::{document::parse, model::GlobalMode};
 
     fn failing<R>(limits: &str, check: impl Fn(Failing<'_>) -> R) -> R {
         let text = format!(
@@ -215,29 +226,39 @@ limits: [{limits}]"
 
     #[test]
     fn requests_are_told_by_path_host_and_method() {
-        for (matching, method, host, paths) in [
-            ("path: /login", "[^ ]*", ".*", "/login([?#]|$)"),
-            ("path: [/a.b, \"/v1/*\"], method: POST", "(POST)", ".*", "/a[.]b([?#]|$)|/v1/"),
-            ("host: a.example", "[^ ]*", "((a[.]example[.]*(:.*)?)?)", ""),
-            ("route: api", "[^ ]*", ".*", "/v1|/v2([?#]|$)"),
-            ("route: ab", "[^ ]*", ".*", "/a/b([?#]|$)"),
+        let long = "a.".repeat(60);
+        let hosts = format!("host: [a.example, {long}example]");
+        let cut = format!("({}.*)?", "a[.]".repeat(40));
+        for (matching, method, hosts, paths) in [
+            ("path: /login", "[^ ]*", &[".*"][..], &["/login([?#]|$)"][..]),
+            (
+                "path: [/a.b, \"/v1/*\"], method: POST",
+                "(POST)",
+                &[".*"],
+                &["/a[.]b([?#]|$)", "/v1/"],
+            ),
+            (&hosts, "[^ ]*", &["(a[.]example[.]*(:.*)?)?", &cut], &[]),
+            ("route: api", "[^ ]*", &[".*"], &["/v1", "/v2([?#]|$)"]),
+            ("route: ab", "[^ ]*", &[".*"], &["/a/b([?#]|$)"]),
         ] {
             let closed = limit("a", &format!("match: {{ {matching} }}, on_failure: closed"));
             failing(&format!("{closed}, {}", limit("b", "")), |failing| {
                 let Failing::Partly(requests) = failing else { panic!("{matching}: {failing:?}") };
                 let [requests] = &requests[..] else { panic!("{requests:?}") };
-                let target = match paths {
-                    "" => ".*".to_owned(),
-                    paths => format!("({paths}|{UNPLAIN})"),
-                };
-                assert_eq!(requests.expression(), format!("^{method} {host} {target}"));
+                let rest = if paths.is_empty() { ".*" } else { &format!("({UNPLAIN})") };
+                let targets = || paths.iter().copied().chain([rest]);
+                let of_host = |host| targets().map(move |it| format!("^{method} {host} {it}"));
+                let expected: Vec<_> = hosts.iter().flat_map(of_host).collect();
+                assert_eq!(requests.expressions(), expected);
             });
         }
     }
 
     #[test]
     fn a_limit_whose_requests_a_proxy_cannot_tell_closes_it() {
+        let methods = format!("path: /a, method: [{}, {}]", "A".repeat(40), "B".repeat(40));
         for matching in [
+            &*methods,
             "user: alice",
             "source: 192.0.2.0/24",
             "except: 192.0.2.0/24",
@@ -260,5 +281,9 @@ limits: [{limits}]"
             let idle = limit("a", &format!("action: {action}, on_failure: closed"));
             failing(&idle, |failing| assert_eq!(failing, Failing::Open, "{action}"));
         }
+        let mut monitored = Policy { mode: GlobalMode::Monitor, ..Policy::default() };
+        monitored.on_requests = vec![RequestLimit::new("a", &[])];
+        monitored.on_requests[0].on_failure = OnFailure::Closed;
+        assert_eq!(Failing::new(&monitored), Failing::Open);
     }
 }

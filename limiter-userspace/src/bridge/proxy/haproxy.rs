@@ -14,7 +14,7 @@ const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
 /// whose size is that of HAProxy's buffers: 16 KiB unless `tune.bufsize` says something else.
 const LONGEST: u32 = 14_000;
 
-/// What is compared with [`Requests::expression`].
+/// What is compared with [`Requests::expressions`].
 const SET_REQUEST: &str =
     "    http-request set-var-fmt(txn.limiter_request) \"%[method] %[req.fhdr(host)] %[pathq]\"
 ";
@@ -56,14 +56,14 @@ pub(super) fn write(
             "    http-request deny deny_status 503 if !{{ var(txn.limiter.status) -m found }}{condition}\n"
         )
     };
-    let closed = |of: &Requests<'_>| {
-        let expression = of.expression();
+    let closed = |expression: String| {
         deny(&format!(" {{ var(txn.limiter_request) -m reg -i '{expression}' }}"))
     };
     let away = match failing {
         Failing::Open => String::new(),
         Failing::Partly(requests) => {
-            SET_REQUEST.to_owned() + &requests.iter().map(closed).collect::<String>()
+            let expressions = requests.iter().flat_map(Requests::expressions);
+            SET_REQUEST.to_owned() + &expressions.map(closed).collect::<String>()
         }
         Failing::Closed { .. } => deny(""),
     };

@@ -183,8 +183,8 @@ fn open(refuses: &str) -> String {
 
 /// Which requests are refused without the bridge.
 fn closed_map(requests: &[Requests<'_>]) -> String {
-    let line = |of: &Requests<'_>| format!("    \"~*{}\" 1;\n", of.expression());
-    let lines: String = requests.iter().map(line).collect();
+    let expressions = requests.iter().flat_map(Requests::expressions);
+    let lines: String = expressions.map(|it| format!("    \"~*{it}\" 1;\n")).collect();
     format!(
         "map \"$request_method $host $request_uri\" $limiter_is_closed {{\n    default 0;\n{lines}}}\n\n"
     )

@@ -32,7 +32,7 @@ pub(super) fn write(
     });
     let tls = tls.unwrap_or_default();
     let words = match failing {
-        Failing::Open => "although no limit has `on_failure: closed`",
+        Failing::Open => "although no limit that refuses any has `on_failure: closed`",
         Failing::Partly(_) => "although not all limits have `on_failure: closed`",
         Failing::Closed { .. } => "as a limit with `on_failure: closed` asks",
     };

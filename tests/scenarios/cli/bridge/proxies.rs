@@ -685,6 +685,66 @@ fn an_error_of_another_directive_of_caddy_stays_one() {
     assert_eq!(["/early", "/other"].map(status), [401, 200]);
 }
 
+/// As many and as long as an operator may write them.
+fn long_closed_limits_are_loaded(name: &str) {
+    let list = |texts: Vec<String>| texts.join(", ");
+    let path = |at| format!("/{}/{at}", "path".repeat(60));
+    let paths = list((0..250).map(path).collect());
+    let host = |at| format!("{}service-{at}.example", "business.".repeat(12));
+    let hosts = list((0..20).map(host).collect());
+    let rest = "on: requests, key: source, rate: 5/s, burst: 5, on_failure: closed";
+    let text = format!(
+        "{LOGIN}
+  - {{ name: paths, match: {{ path: [{paths}] }}, {rest} }}
+  - {{ name: hosts, match: {{ host: [{hosts}], path: /h, method: [GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS] }}, {rest} }}
+"
+    );
+    let (bench, document) = (Bench::new(), Document::new(&text));
+    let running = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, name);
+    proxy.exhaust(2);
+    drop(running);
+    let status = |line: &str, host: &str| {
+        let raw = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(&mut proxy.connect(2).unwrap(), raw).unwrap().status
+    };
+    for (line, host, expected) in [
+        (&*format!("GET {}", path(249)), "x", 503),
+        (&format!("GET {}", path(250)), "x", 200),
+        ("PUT /h", &host(19), 503),
+        ("PROPFIND /h", &host(19), 200),
+        ("PUT /other", &host(19), 200),
+        ("PUT /h", "business.example", 200),
+    ] {
+        assert_eq!(status(line, host), expected, "{line:.20} {host}");
+    }
+}
+
+#[test]
+fn long_closed_limits_are_loaded_by_nginx() {
+    long_closed_limits_are_loaded("nginx");
+}
+
+#[test]
+fn long_closed_limits_are_loaded_by_caddy() {
+    long_closed_limits_are_loaded("caddy");
+}
+
+#[test]
+fn long_closed_limits_are_loaded_by_envoy() {
+    long_closed_limits_are_loaded("envoy");
+}
+
+#[test]
+fn long_closed_limits_are_loaded_by_envoy_for_ext_authz() {
+    long_closed_limits_are_loaded("envoy-ext-authz");
+}
+
+#[test]
+fn long_closed_limits_are_loaded_by_haproxy() {
+    long_closed_limits_are_loaded("haproxy");
+}
+
 #[test]
 fn nginx_lets_requests_pass_without_the_bridge() {
     without_the_bridge("nginx", LOGIN, [200; 2]);
@@ -809,7 +869,7 @@ fn traefik_is_told_an_address_by_tcp() {
     let config = bench.done(&document.in_place("bridge config traefik --policy FILE")).stdout;
     assert!(config.contains("address: \"http://127.0.0.1:9190/v1/auth?deny=429\""), "{config}");
     assert!(
-        config.contains("although no limit has `on_failure: closed`"),
+        config.contains("although no limit that refuses any has `on_failure: closed`"),
         "{config}"
     );
     let json = bench.json(&document.in_place("bridge config traefik --policy FILE -j"));
