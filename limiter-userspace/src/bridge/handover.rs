@@ -20,7 +20,7 @@ use super::{
 use crate::{
     datapath::sys,
     error::{Error, Result},
-    output::file::replace_in_place,
+    output::file::replace_private,
 };
 
 /// The content of the file.
@@ -51,7 +51,7 @@ pub(super) fn leave(state: &Path, in_force: &InForce, pusher: &Pusher) -> Result
     };
     let path = beside(state);
     let failed = |error| Error::system(format!("write {}", path.display()), error);
-    replace_in_place(&path, &serde_json::to_vec(&handover).map_err(|error| failed(error.into()))?)
+    replace_private(&path, &serde_json::to_vec(&handover).map_err(|error| failed(error.into()))?)
 }
 
 /// Takes over what the process before left, if it had the same seed.

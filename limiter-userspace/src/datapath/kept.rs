@@ -201,7 +201,7 @@ fn write_text(path: &Path, text: Option<&[u8]>) -> Result<()> {
         return match fs::remove_file(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed
-                .and_then(|()| File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all())
+                .and_then(|()| File::open(file::folder_of(path))?.sync_all())
                 .map_err(|error| Error::system(format!("remove {}", path.display()), error)),
         };
     };

@@ -55,7 +55,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// The error of the system call that failed. The old file is then unchanged.
 pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
     replace_at(path, content, |file| {
-        let folder = fs::metadata(path.parent().unwrap_or(Path::new(".")))?;
+        let folder = fs::metadata(folder_of(path))?;
         let own = file.metadata()?;
         if (folder.uid(), folder.gid()) == (own.uid(), own.gid()) {
             return Ok(());
@@ -63,6 +63,19 @@ pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
         // Through the descriptor, as the name could be another file by now.
         fchown(file, Some(folder.uid()), Some(folder.gid()))
     })
+}
+
+/// Like [`replace_in_place`], but the new file is this user's alone, whoever owns the folder.
+///
+/// # Errors
+/// The error of the system call that failed. The old file is then unchanged.
+pub fn replace_private(path: &Path, content: &[u8]) -> Result<()> {
+    replace_at(path, content, |_| Ok(()))
+}
+
+/// The folder that a path is in. The parent of a bare name is empty, which no system call takes.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Writes a new file beside a path, calls `set_rights` for its owner and permissions, and renames
@@ -73,10 +86,7 @@ fn replace_at(
     set_rights: impl FnOnce(&File) -> io::Result<()>,
 ) -> Result<()> {
     let failed = |error| Error::system(format!("write {}", path.display()), error);
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::IsADirectory.into()))?;
     fs::create_dir_all(folder).map_err(failed)?;
     if path.is_dir() {
@@ -139,7 +149,7 @@ fn write(
 #[cfg(test)]
 mod tests {
     use std::os::unix::{
-        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
         net::UnixListener,
     };
 
@@ -185,6 +195,26 @@ mod tests {
         }
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(folder.names(), ["policy.yaml"]);
+    }
+
+    #[test]
+    fn a_bare_name_is_in_this_folder() {
+        for (path, folder) in [("state", "."), ("./state", "."), ("a/state", "a"), ("/a", "/")] {
+            assert_eq!(folder_of(Path::new(path)), Path::new(folder), "{path}");
+        }
+    }
+
+    /// As in `/dev/shm`: only root could give the file away.
+    #[test]
+    fn a_private_file_is_given_to_nobody() {
+        let folder = Folder::new("private");
+        // Without the right to do this, the folder is this user's, and nothing could be given away.
+        let _ = chown(&folder.0, Some(65_534), Some(65_534));
+        let path = folder.0.join("state.ended");
+        replace_private(&path, b"text").unwrap();
+        let (file, own) = (fs::metadata(&path).unwrap(), File::create(folder.0.join("own")));
+        assert_eq!(file.uid(), own.unwrap().metadata().unwrap().uid());
+        assert_eq!(file.permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

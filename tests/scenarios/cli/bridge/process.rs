@@ -91,6 +91,20 @@ fn a_restart_forgets_nobody_who_owes() {
     assert_eq!(bridge.auth("192.0.2.9", "GET", "/login").status, 429);
 }
 
+/// As in `/dev/shm`, where the folder is root's and the bridge is nobody's.
+#[test]
+fn a_bridge_leaves_its_records_in_a_folder_of_another_user() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let arguments = format!("--state-file {}", document.path().with_file_name("state").display());
+    let mut bridge = proxies::bridge_with(&bench, &document, &arguments);
+    assert!(terminate(&mut bridge.process).unwrap().success());
+    let left = fs::metadata(document.path().with_file_name("state.ended")).unwrap();
+    assert_eq!(
+        (std::os::unix::fs::MetadataExt::uid(&left), left.permissions().mode() & 0o777),
+        (65_534, 0o600)
+    );
+}
+
 #[test]
 fn a_state_file_on_a_disk_is_refused() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));
