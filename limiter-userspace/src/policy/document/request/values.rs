@@ -96,7 +96,7 @@ pub(super) fn pattern(
         Pattern::Prefix(text) if text.is_empty() => {
             is_comparable(node.at, field, policy, findings).then_some(Pattern::Prefix(text))?
         }
-        Pattern::Prefix(text) => Pattern::Prefix(value(&text, node.at, field, policy, findings)?),
+        Pattern::Prefix(text) => Pattern::Prefix(form(&text, node.at, field, policy, findings)?),
     };
     warn_of_never(&pattern, node.at, field, policy, findings);
     Some(pattern)
@@ -121,8 +121,24 @@ pub(super) fn pattern_of(text: &str, at: Place, findings: &mut Findings<'_>) -> 
     Some(pattern)
 }
 
-/// A text in the form that the property has in requests; a fault if no request can have it.
+/// A value in the form that the property has in requests; a fault if no request can have it.
 pub(super) fn value(
+    text: &str,
+    at: Place,
+    field: &Field,
+    policy: &Policy,
+    findings: &mut Findings<'_>,
+) -> Option<String> {
+    let text = match field {
+        // Requests are compared without it.
+        Field::Host => text.trim_end_matches('.'),
+        _ => text,
+    };
+    form(text, at, field, policy, findings)
+}
+
+/// A value, or how one begins, in the form that the property has in requests; a fault if no request can have it.
+fn form(
     text: &str,
     at: Place,
     field: &Field,
@@ -243,6 +259,26 @@ pub(super) fn meet(one: &Pattern, other: &Pattern) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As requests are compared, whose hosts have none.
+    #[test]
+    fn a_host_has_no_dot_at_its_end() {
+        let parse = |host: &str| {
+            let text = format!(
+                "version: 1
+limits:
+  - {{ name: a, on: requests, match: {{ host: [{host}, \"b.*\"] }}, key: host, rate: 5/s,
+      cost: {{ by: host, values: {{ {host}: 2 }} }}, overrides: [{{ host: {host}, rate: 1/s }}] }}"
+            );
+            crate::policy::document::parse("p", text.as_bytes(), &mut |_| unreachable!("no files"))
+        };
+        assert_eq!(parse("A.example.").unwrap(), parse("a.example").unwrap());
+        let limit = &parse("a.example.").unwrap().on_requests[0];
+        let texts = ["a.example".to_owned(), "b.".to_owned()];
+        let hosts = &limit.matching.fields[&Field::Host];
+        assert_eq!(*hosts, [Pattern::Exact(texts[0].clone()), Pattern::Prefix(texts[1].clone())]);
+        assert!(parse("\".\"").unwrap_err().to_string().contains("the text is empty"));
+    }
 
     #[test]
     fn patterns_meet_where_a_text_is_of_both() {
