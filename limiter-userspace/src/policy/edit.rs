@@ -184,7 +184,7 @@ impl Policy {
     ///
     /// # Errors
     /// See [`set_override`](Self::set_override) and [`Count::bucket`](super::model::Count::bucket); also
-    /// [`PolicyError::NotSet`] for a burst where there is no rate.
+    /// [`PolicyError::NotSet`] or [`PolicyError::DropsAll`] for a burst where there is no rate.
     pub fn set_bucket(
         &mut self,
         name: impl AsRef<str>,
@@ -199,10 +199,13 @@ impl Policy {
         };
         let whom = prefix.map(OverrideWhom::Prefix);
         let held = limit.held_by(whom.as_ref());
-        let not_set = || PolicyError::NotSet { limit: name.to_owned(), overrides: 0 };
+        let no_rate = || match limit.mode {
+            Mode::Drop => PolicyError::DropsAll { limit: name.to_owned() },
+            _ => PolicyError::NotSet { limit: name.to_owned(), overrides: 0 },
+        };
         let rate = match rate {
             Some(rate) => limit.count.parse_rate(rate)?,
-            None => held.ok_or_else(not_set)?.bucket().rate,
+            None => held.ok_or_else(no_rate)?.bucket().rate,
         };
         let given = match (burst, held) {
             (Some(burst), _) => Some(limit.count.parse_burst(burst)?),
@@ -228,7 +231,8 @@ impl Policy {
     /// Sets whether a limit drops packets, only counts them, or is off.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownLimit`]; or [`PolicyError::NotSet`] if the limit has no rate that the mode could be about.
+    /// [`PolicyError::UnknownLimit`]; or [`PolicyError::NotSet`] or [`PolicyError::DropsAll`] if the limit has no rate that the mode
+    /// could be about.
     pub fn set_mode(&mut self, name: impl AsRef<str>, mode: Mode) -> Result<(), PolicyError> {
         let name = name.as_ref();
         let goes_by_rates = matches!(mode, Mode::Enforce | Mode::Monitor);
@@ -239,7 +243,7 @@ impl Policy {
         if goes_by_rates
             && self.limit(name).is_some_and(|it| it.mode == Mode::Drop && it.has_no_rate())
         {
-            return Err(PolicyError::NotSet { limit: name.to_owned(), overrides: 0 });
+            return Err(PolicyError::DropsAll { limit: name.to_owned() });
         }
         match self.limits.iter_mut().find(|limit| limit.name == name) {
             Some(limit) => limit.mode = mode,

@@ -128,6 +128,12 @@ pub enum PolicyError {
         /// The number of its overrides.
         overrides: usize,
     },
+    /// A burst, or a mode that goes by a rate, for a limit that drops all that it is about.
+    #[error("limit {limit} drops all that it is about, and has no rate")]
+    DropsAll {
+        /// The limit.
+        limit: String,
+    },
     /// The limit has no such override.
     #[error("limit {limit} has no override for {prefix}")]
     NoOverride {
@@ -480,6 +486,7 @@ impl PolicyError {
             | Self::Shadowed { .. } => PolicyErrorKind::Invalid,
             Self::UnknownLimit { .. }
             | Self::NotSet { .. }
+            | Self::DropsAll { .. }
             | Self::NoOverride { .. }
             | Self::NotListed { .. } => PolicyErrorKind::NotFound,
         }
@@ -522,6 +529,9 @@ impl PolicyError {
             ),
             Self::NotSet { limit, overrides: 0 } => {
                 format!("set it with: limiter limit set {limit} --rate RATE")
+            }
+            Self::DropsAll { limit } => {
+                format!("give it one with: limiter limit set {limit} --rate RATE")
             }
             Self::NotSet { limit, overrides } => format!(
                 "it has overrides only ({overrides}); remove them by: limiter limit del {limit} --src \

@@ -200,12 +200,14 @@ fn first_of_tabs(line: &str) -> &str {
 }
 
 /// Whether a column has an address, a prefix or a range, or what was meant as one and mistyped. Times, MAC addresses and
-/// numbers have fewer dots and colons.
+/// numbers have fewer dots and colons, and a part of a version may have more digits.
 fn is_like_address(column: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || b"./:- ".contains(&byte);
+    let is_ipv4 = |part: &str| {
+        part.matches('.').count() >= 3 && part.split('.').all(|number| number.len() <= 3)
+    };
     let has_address = |part: &str| {
-        let count = |mark| part.matches(mark).count();
-        count('.') >= 3 || count(':') >= 6 || part.contains("::")
+        part.split(':').any(is_ipv4) || part.matches(':').count() >= 6 || part.contains("::")
     };
     let column = unquoted(column);
     column.bytes().all(is_part) && column.split(['/', '-', ' ']).any(has_address)
@@ -288,6 +290,7 @@ mod tests {
                 "192.0.2.1,2026-01-01 12:30:45,0.95\n192.0.2.2\t12:30:45\t00:00:5e:00:53:01",
                 "192.0.2.1/32 192.0.2.2/32",
             ),
+            ("203.0.113.7,x,10.0.19045.1", "203.0.113.7/32"),
             ("::ffff:192.0.2.4-::ffff:192.0.2.7", "192.0.2.4/30"),
             ("::ffff:192.0.2.7", "192.0.2.7/32"),
         ] {
@@ -317,6 +320,7 @@ mod tests {
             ("192.0.2.0\t192.0.2.255", "has another address in the column after it"),
             ("10.0.0.0 0.255.255.255", "has another address in the column after it"),
             ("192.0.2.1,192.0.2.300", "has another address in the column after it"),
+            ("192.0.2.1,192.0.3.1:8080", "has another address in the column after it"),
             ("192.0.2.1,192.0.2.9 - 192.0.2.300", "has another address in the column after it"),
             ("2001:db8::1,x,2001:db8::/129", "has another address in the column after it"),
             ("192.0.2.1\t192.0.2.300", "prefix \"192.0.2.300\" is neither"),

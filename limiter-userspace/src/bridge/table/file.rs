@@ -154,8 +154,7 @@ fn check_file_system(path: &Path) -> Result<(), TableError> {
     }
 }
 
-/// Opens the file, for this user alone.
-/// Opens a regular file of this user, which is made if it is to be `created`. No link is followed.
+/// Opens a regular file of this user, for this user alone. It is made if it is to be `created`. No link is followed.
 ///
 /// # Errors
 /// [`TableError`].

@@ -103,6 +103,17 @@ fn a_limit_that_is_deleted_but_for_overrides_drops_nothing() {
 }
 
 #[test]
+fn a_limit_that_drops_all_is_set_and_has_no_rate() {
+    let text = "version: 1\nlimits: [{name: a, key: source, match: {protocol: udp}, action: drop}]";
+    let mut policy = parse("policy", text.as_bytes(), &mut |_| unreachable!("no files")).unwrap();
+    let message = "limit a drops all that it is about, and has no rate";
+    let remedy = "give it one with: limiter limit set a --rate RATE";
+    let burst = policy.set_bucket("a", None, None, Some("5")).map(drop);
+    refused(burst, PolicyErrorKind::NotFound, message, remedy);
+    refused(policy.set_mode("a", Mode::Enforce), PolicyErrorKind::NotFound, message, remedy);
+}
+
+#[test]
 fn the_mode_of_a_limit_changes_nothing_else() {
     let mut policy = Policy::default();
     let remedy = "set it with: limiter limit set syn --rate RATE";
