@@ -144,6 +144,20 @@ const PACKAGES: &[Package] = &[
         why: "unpacks Envoy, a client by gRPC and schemathesis, which Debian does not have",
     },
     Package {
+        name: "tcpdump",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("tcpdump"),
+        why: "compiles the filters that the runbooks show",
+    },
+    Package {
+        name: "ethtool",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("ethtool"),
+        why: "asks an interface what the runbooks show",
+    },
+    Package {
         name: "nftables",
         used_by: Use::Traffic,
         distro_toolchain: false,

@@ -489,3 +489,43 @@ impl Serialize for Dated {
         map.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_shows_events_as_they_are_told() {
+        let source = || "192.0.2.9".to_owned();
+        let limited = |source: &str, name: &str| Limited {
+            source: source.to_owned(),
+            name: Some(name.to_owned()),
+            limit: None,
+            interface: Some("eth0".to_owned()),
+        };
+        let page = include_str!("../../../docs/operate.md");
+        // The numbers of a limit are in parentheses, which the events below do not have.
+        let lines: Vec<String> = page
+            .lines()
+            .map(|line| match (line.find(" ("), line.find(')')) {
+                (Some(begin), Some(end)) if begin < end => {
+                    format!("{}{}", &line[..begin], &line[end + 1..])
+                }
+                _ => line.to_owned(),
+            })
+            .collect();
+        for event in [
+            Event::Limited(limited("192.0.2.9", "source")),
+            Event::Blocked(limited("192.0.2.80", "ssh"), Duration::from_secs(60)),
+            Event::Released {
+                source: source(),
+                lasted: Duration::from_secs(130),
+                dropped: Some(34_560),
+            },
+            Event::LeftOut { events: 1_204 },
+        ] {
+            let told = event.to_string();
+            assert!(lines.iter().any(|line| line.trim() == told), "{told}");
+        }
+    }
+}

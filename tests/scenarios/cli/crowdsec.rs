@@ -86,6 +86,15 @@ impl<'b> CrowdSec<'b> {
         self.cscli(&["bouncers", "add", name]).trim().to_owned()
     }
 
+    /// The key that the page about lists has a reader make.
+    fn key_as_shown(&self) -> String {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/lists.md");
+        let page = fs::read_to_string(page).unwrap();
+        let line = page.lines().find_map(|line| line.trim().strip_prefix("sudo cscli ")).unwrap();
+        let (arguments, _) = line.split_once(" > ").unwrap();
+        self.cscli(&arguments.split(' ').collect::<Vec<_>>()).trim().to_owned()
+    }
+
     /// Starts `crowdsec-custom-bouncer`.
     fn start_custom_bouncer(&mut self) {
         fs::create_dir(self.folder.join("bin")).unwrap();

@@ -4,6 +4,7 @@ mod form;
 mod links;
 mod metrics;
 mod output;
+mod shell;
 
 use std::{
     collections::BTreeSet,
@@ -141,18 +142,11 @@ fn page(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The paths of the README, the pages of `docs` and the runbooks.
+/// The paths of the README, and of all pages in and below `docs`.
 fn pages() -> Vec<String> {
-    let mut pages = vec!["README.md".to_owned()];
-    for folder in ["docs", "docs/runbooks"] {
-        for entry in fs::read_dir(root().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if name.ends_with(".md") {
-                pages.push(format!("{folder}/{name}"));
-            }
-        }
-    }
-    pages
+    let all = links::all_pages().into_iter();
+    let paths = all.map(|page| page.strip_prefix(root()).unwrap().display().to_string());
+    paths.filter(|path| path == "README.md" || path.starts_with("docs/")).collect()
 }
 
 /// The documents that a page shows.
@@ -167,9 +161,8 @@ fn policy() -> String {
     first.strip_prefix("version: 1\n").unwrap().to_owned()
 }
 
-/// The command on a line of a page; `None` if there is none.
+/// The command of limiter on a line that a page shows, if there is one.
 fn command(line: &str) -> Option<&str> {
-    let line = line.strip_prefix("    ")?.trim_start();
     let is_command = line.starts_with("limiter ") || line.starts_with("sudo limiter ");
     is_command.then(|| line.split('#').next().unwrap().trim())
 }
@@ -178,8 +171,8 @@ fn command(line: &str) -> Option<&str> {
 fn pages_show_commands_that_work() {
     let shown = Shown::new();
     let pages: Vec<String> = pages().iter().map(|path| page(path)).collect();
-    let lines: BTreeSet<&str> =
-        pages.iter().flat_map(|page| page.lines()).filter_map(command).collect();
+    let blocks = pages.iter().flat_map(|page| shell::blocks(page));
+    let lines: BTreeSet<&str> = blocks.flatten().filter_map(command).collect();
     assert!(lines.len() > 30, "{lines:?}");
     for line in lines {
         shown.run(line);

@@ -40,7 +40,7 @@ impl<'b> Setup<'b> {
         let folder = document.path().parent().unwrap().to_owned();
         let crowdsec = CrowdSec::start(bench, &folder);
         let key = folder.join("crowdsec.key");
-        write_key(&key, &crowdsec.key("limiter"), 0o600);
+        write_key(&key, &crowdsec.key_as_shown(), 0o600);
         Self { bench, document, crowdsec, key }
     }
 

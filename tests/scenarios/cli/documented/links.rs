@@ -9,7 +9,7 @@ use std::{
 use super::root;
 
 /// All pages of the repository, but for those that are built or fetched.
-fn all_pages() -> Vec<PathBuf> {
+pub(super) fn all_pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     let mut folders = vec![root(), root().join("docs"), root().join("docs/design")];
     for name in ["docs/benchmarks", "docs/runbooks", "docs/design/decisions"] {

@@ -1,6 +1,6 @@
 //! The output that pages show, in sections whose commands follow each other.
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeSet, thread, time::Duration};
 
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -8,6 +8,23 @@ use limiter_tests::{
 };
 
 use super::{SMALL, Shown, command, form::form, page};
+
+/// The sections whose output is compared: the page, the heading, and how many outputs it shows.
+const COMPARED: [(&str, &str, usize); 4] = [
+    ("README.md", "Quickstart", 3),
+    ("docs/operate.md", "Attach and limit", 5),
+    ("docs/operate.md", "Ask, and change nothing", 1),
+    ("docs/operate.md", "See what is dropped", 1),
+];
+
+/// The lines of output that a page shows, and that are compared.
+pub(super) fn outputs(path: &str) -> BTreeSet<String> {
+    let sections = COMPARED.iter().filter(|(page, ..)| *page == path);
+    let outputs = sections.flat_map(|(page, section, _)| examples(page, section));
+    let lines = outputs
+        .flat_map(|(_, text)| text.lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>());
+    lines.filter(|line| !line.is_empty()).collect()
+}
 
 /// The commands of a section of a page, each with the output that is shown.
 fn examples(path: &str, section: &str) -> Vec<(String, String)> {
@@ -17,7 +34,7 @@ fn examples(path: &str, section: &str) -> Vec<(String, String)> {
     let mut examples: Vec<(String, String)> = Vec::new();
     let mut is_output = false;
     for line in section.lines() {
-        if let Some(command) = command(line) {
+        if let Some(command) = line.strip_prefix("    ").and_then(command) {
             examples.push((command.to_owned(), String::new()));
             is_output = true;
         } else if line.is_empty() || line.starts_with("    ") {
@@ -95,13 +112,18 @@ fn compare_all(shown: &Shown, path: &str, section: &str) -> usize {
 
 #[test]
 fn pages_show_what_commands_print() {
-    assert_eq!(compare_all(&Shown::new(), "README.md", "Quickstart"), 3);
-    let shown = Shown::new();
-    assert_eq!(compare_all(&shown, "docs/operate.md", "Attach and limit"), 5);
-    shown.bench.done(&format!("attach eth0 {SMALL}"));
-    shown.bench.done(&shown.arguments("limiter policy apply policy.yaml"));
-    assert_eq!(compare_all(&shown, "docs/operate.md", "Ask, and change nothing"), 1);
-    let shown = Shown::new();
-    shown.bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --syn 100/s"));
-    assert_eq!(compare_all(&shown, "docs/operate.md", "See what is dropped"), 1);
+    for (path, section, outputs) in COMPARED {
+        let shown = Shown::new();
+        match section {
+            "Ask, and change nothing" => {
+                shown.bench.done(&format!("attach eth0 {SMALL}"));
+                shown.bench.done(&shown.arguments("limiter policy apply policy.yaml"));
+            }
+            "See what is dropped" => {
+                shown.bench.done(&format!("attach eth0 {SMALL} --pps 1kpps --syn 100/s"));
+            }
+            _ => {}
+        }
+        assert_eq!(compare_all(&shown, path, section), outputs, "{path}, {section}");
+    }
 }
