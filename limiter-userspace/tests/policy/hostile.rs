@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::unix::fs::symlink,
     path::PathBuf,
     process::Command,
@@ -106,7 +106,7 @@ fn nesting_is_bounded() {
 #[test]
 fn large_documents_are_answered() {
     let most = usize::try_from(DOCUMENT_BYTES).unwrap();
-    says(&vec![b'a'; most + 1], "larger than 32 MiB");
+    says(&vec![b'a'; most + 1], "larger than 64 MiB");
     refused(&vec![b'a'; most]);
     refused(&vec![b' '; most]);
     refused(&vec![b'\n'; most]);
@@ -232,13 +232,30 @@ fn a_policy_is_not_longer_than_what_can_be_read_back() {
         check_length(&policy).map_err(|error| error.to_string())
     };
     assert_eq!(with(100_000, 1), Ok(()));
-    let told = [with(600_000, 2), with(300_000, 1), with(PREFIXES as u32 + 1, 1)];
+    let told = [with(1_000_000, 2), with(300_000, 1), with(PREFIXES as u32 + 1, 1)];
     let words =
-        ["MiB, more than 32 MiB", "more than 2,097,152 values", "more than 1,048,576 prefixes"];
+        ["MiB, more than 64 MiB", "more than 2,097,152 values", "more than 1,048,576 prefixes"];
     for (told, words) in told.into_iter().zip(words) {
         let told = told.unwrap_err();
         assert!(told.contains(words) && told.ends_with(": it could not be saved"), "{told}");
     }
+}
+
+/// Of prefixes of sources, these are the longest texts. A document has room for longer ones, of a `destination`.
+#[test]
+fn a_million_prefixes_of_ipv6_fit() {
+    let line = |at: u32| {
+        format!("2001:0db8:{:04x}:{:04x}::/64\n", 0xa000 + (at >> 10), 0xb000 + (at & 0x3ff))
+    };
+    let file: String = (0..1_000_000).map(line).collect();
+    let text = b"version: 1\nsets: {a: {file: a}}\ndeny: [a]\n";
+    let mut policy = parse("f", text, &mut |_| Ok(file.clone().into())).unwrap();
+    assert_eq!(policy.sets["a"].len(), 1_000_000);
+    assert_eq!(check_length(&policy), Ok(()));
+    let longest =
+        |at: usize| IpNet::from(IpAddr::from(Ipv6Addr::from_bits(u128::MAX - at as u128)));
+    policy.sets.insert("a".to_owned(), (0..PREFIXES).map(longest).collect());
+    assert_eq!(check_length(&policy), Ok(()));
 }
 
 /// What is compared with each other is never both long.
@@ -338,7 +355,7 @@ fn files_of_100_mb_are_refused_unread() {
     assert_eq!(read_file(&path, SET_BYTES), Err(FileError::TooLarge { most: SET_BYTES }));
     let message = read(&path).unwrap_err().to_string();
     assert!(begun.elapsed() < Duration::from_secs(1));
-    assert!(message.contains("it is larger than 32 MiB"), "{message}");
+    assert!(message.contains("it is larger than 64 MiB"), "{message}");
     fs::write(folder.file("p.yaml"), "version: 1\nsets: {a: {file: large}}\n").unwrap();
     let message = read(&folder.file("p.yaml")).unwrap_err().to_string();
     assert!(message.contains("file `large` is not used: it is larger than 64 MiB"), "{message}");

@@ -1,6 +1,6 @@
 //! The run-time lists `allow` and `deny`.
 
-use std::{thread, time::Duration};
+use std::{fs, net::Ipv4Addr, thread, time::Duration};
 
 use limiter_tests::command::Outcome;
 use serde_json::{Value, json};
@@ -386,20 +386,29 @@ fn many_prefixes_are_listed_and_taken_off_at_once() {
 #[test]
 fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
     let bench = Bench::attached();
-    let address = |number: u32| std::net::Ipv4Addr::from((11 << 24) + number * 7);
+    let address = |number: u32| Ipv4Addr::from((11 << 24) + number * 7);
     let list: String = (0..100_000).map(|number| format!("{}\n", address(number))).collect();
     let memory = || bench.json("status -j")["memory_bytes"].as_u64().unwrap();
     let before = memory();
     // On a terminal, it is told meanwhile what is done.
     let file = Document::new("");
-    std::fs::write(file.path(), &list).unwrap();
-    let limiter = bench.limiter.path().display();
-    let command = file.in_place(&format!("{limiter} deny add - --replace feed < FILE"));
-    let mut script = bench.hosts.router.command("script");
-    script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS").env("TERM", "xterm");
-    let told = String::from_utf8_lossy(&script.output().unwrap().stdout).into_owned();
+    fs::write(file.path(), &list).unwrap();
+    let on_terminal = |command: &str| {
+        let command = file.in_place(&format!("{} {command}", bench.limiter.path().display()));
+        let mut script = bench.hosts.router.command("script");
+        script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
+        let output = script.env("TERM", "xterm").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let told = on_terminal("deny add - --replace feed < FILE");
     assert!(told.contains("deny: adding 100,000 prefixes ..."), "{told}");
     assert!(told.ends_with("\r\u{1b}[Kdeny: 100,000 prefixes added\r\n"), "{told:?}");
+    let told = on_terminal("limit set source --rate 5kpps");
+    assert!(told.starts_with("\r\u{1b}[Ksource limit: changing the policy in force ...\r\u{1b}[K"));
+    let told = on_terminal("policy save FILE.saved");
+    let steps =
+        ["reading the policy in force ...\r\u{1b}[K", "writing ", " limits, 1 prefix ...\r"];
+    assert!(steps.iter().all(|step| told.contains(step)), "{told:?}");
     // A prefix takes the kernel 40 bytes at least.
     assert!(memory() > before + 100_000 * 40, "{before} {}", memory());
     bench.done("deny add 192.0.2.7");
@@ -413,6 +422,22 @@ fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
     assert_eq!(counted(&bench, "192.0.2.8"), (3, 0));
     let outcome = bench.done("deny flush --set feed");
     assert_eq!(outcome.stdout, "deny: removed 100,000 run-time entries of set feed\n");
+}
+
+/// As many as any feed has. That a policy may have them in a file is a unit test, `hostile::a_million_prefixes_of_ipv6_fit`.
+#[test]
+fn a_million_prefixes_of_ipv6_are_listed_with_one_command() {
+    let bench = Bench::attached();
+    // All digits are written, which are as many as a prefix of sources may have.
+    let source =
+        |at: u32| format!("2001:0db8:{:04x}:{:04x}::", 0xa000 + (at >> 10), 0xb000 + (at & 0x3ff));
+    let list: String = (0..1_000_000).map(|at| format!("{}/64\n", source(at))).collect();
+    let outcome = piped(&bench, "deny add - --replace feed", list.as_bytes());
+    assert_eq!(outcome.stdout, "deny: 1,000,000 prefixes added\n", "{outcome}");
+    for (at, is_denied) in [(0, true), (999_999, true), (1_000_000, false)] {
+        let told = bench.run(&format!("policy explain {}1", source(at))).outcome().unwrap();
+        assert_eq!(told.stdout.contains("now: drop (deny)"), is_denied, "{told}");
+    }
 }
 
 #[test]

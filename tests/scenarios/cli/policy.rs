@@ -4,6 +4,7 @@ mod requests;
 
 use std::{
     fs,
+    net::Ipv4Addr,
     os::unix::{
         fs::{FileTypeExt as _, PermissionsExt as _},
         net::UnixListener,
@@ -598,11 +599,12 @@ fn a_set_file_that_a_start_of_the_machine_removes_is_written_out() {
 #[test]
 fn what_could_not_be_saved_is_not_applied() {
     let bench = Bench::attached();
-    let document = Document::new("sets: {feed: {file: feed.txt}}\ndeny: [feed]");
-    let prefix =
-        |at: u32| format!("2001:db8:{:x}:{:x}::/64\n", 0x1000 + (at >> 12), 0x1000 + (at & 0xfff));
-    let feed: String = (0..1_000_000).map(prefix).collect();
-    fs::write(document.folder.join("feed.txt"), feed).unwrap();
-    let words = ["more than 32 MiB: it could not be saved", "hint: "];
+    // Each is written with its burst.
+    let one = |at: u32| format!("    - {{src: {}, rate: 1/s}}\n", Ipv4Addr::from((11 << 24) + at));
+    let document = Document::new(&format!(
+        "limits:\n  - name: some\n    key: source\n    rate: 1/s\n    overrides:\n{}",
+        (0..300_000).map(one).collect::<String>()
+    ));
+    let words = ["more than 2,097,152 values: it could not be saved", "hint: "];
     bench.refused(&document.in_place("policy apply FILE"), 3, &words);
 }

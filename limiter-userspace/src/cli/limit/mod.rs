@@ -8,7 +8,7 @@ use serde_json::json;
 
 use self::add::Add;
 pub(super) use self::rows::{entry, rows};
-use super::{change::change, keep_ssh::KeepSsh, maps, stderr::warn};
+use super::{change::change, keep_ssh::KeepSsh, maps, progress::Progress, stderr::warn};
 use crate::{
     datapath::bpffs::Pins,
     error::Result,
@@ -236,7 +236,10 @@ fn edit(
     output: &mut Output,
     edit: impl FnOnce(&mut Policy) -> Result<String>,
 ) -> Result<()> {
-    let changed = change(pins, keep.session(output)?, |layers| {
+    let session = keep.session(output)?;
+    // Beside long lists, each change takes a while.
+    let progress = Progress::of(&format!("{name} limit: changing the policy in force"));
+    let changed = change(pins, session, |layers| {
         let drops_all = |policy: &Policy| policy.limit(name).is_some_and(Limit::drops_everything);
         let before = drops_all(&layers.policy);
         let said = edit(&mut layers.policy)?;
@@ -246,6 +249,7 @@ fn edit(
         }
         Ok(said)
     })?;
+    drop(progress);
     if output.is_json() {
         let policy = changed.layered().policy;
         match policy.limit_or_builtin(name) {

@@ -18,7 +18,7 @@ use super::{
     unit::{self, Unit, attach_options},
 };
 use crate::{
-    cli::{maps, stderr::warn, unix},
+    cli::{maps, progress::Progress, stderr::warn, unix},
     datapath::{bpffs::Pins, link::exists},
     error::{Error, Failure, Result},
     output::{file, number::grouped, stream::Output},
@@ -67,6 +67,7 @@ impl Save {
             }
             return Ok(write!(output, "{unit}")?);
         }
+        let progress = Progress::of("reading the policy in force");
         let mut policy = maps(pins)?.settled()?.policy;
         policy.drop_over(unix());
         let is_printed = self.to_output();
@@ -74,6 +75,7 @@ impl Save {
         let mut kept = before.as_ref().map(|before| before.files(&policy)).unwrap_or_default();
         // What is printed may be put into any folder.
         let folder = path.parent().filter(|_| !is_printed).unwrap_or(Path::new(""));
+        progress.step(&format!("writing {}", summary(&policy)));
         let in_full = add_files(&mut kept, &policy, folder);
         let header = before.as_ref().map(Before::header).unwrap_or_default();
         let text = header + &to_yaml_with_files(&policy, &kept);
@@ -85,6 +87,7 @@ impl Save {
         let (limits, requests) = (read.limits.len(), read.on_requests.len());
         let prefixes = read.number_of_prefixes();
         if is_printed {
+            drop(progress);
             in_full.iter().for_each(|set| warn(set, output));
             if output.is_json() {
                 let value = json!({
@@ -99,6 +102,7 @@ impl Save {
             before.as_ref().is_some_and(|before| before.policy(unix()).as_ref() == Some(&read));
         let lost = before.as_ref().and_then(|before| before.lost(&policy));
         let backup = if is_there { None } else { self.write(&text, before.as_ref(), lost)? };
+        drop(progress);
         in_full.iter().for_each(|set| warn(set, output));
         if output.is_json() {
             let value = json!({

@@ -12,8 +12,10 @@ use thiserror::Error;
 
 use crate::policy::units::printable;
 
-/// The largest document, in bytes.
-pub const DOCUMENT_BYTES: u64 = 32 << 20;
+/// The largest document, in bytes: it has room for 64 of each of [`Policy::MOST_PREFIXES`], and the longest takes 54.
+///
+/// [`Policy::MOST_PREFIXES`]: crate::policy::Policy::MOST_PREFIXES
+pub const DOCUMENT_BYTES: u64 = 64 << 20;
 /// The largest file of a set, in bytes; also the limit for all set files of a policy together.
 pub const SET_BYTES: u64 = 64 << 20;
 
