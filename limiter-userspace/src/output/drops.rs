@@ -85,6 +85,25 @@ pub fn line(dropped: &Dropped) -> String {
     if dropped.monitored { format!("monitor: {by}") } else { by.to_owned() }
 }
 
+/// Where a packet comes from, without the port.
+pub fn source(content: &Content) -> String {
+    match content {
+        Content::Ip(headers) => headers.source.to_string(),
+        Content::Other(_) => String::new(),
+    }
+}
+
+/// What a packet is sent to, in a word or two: the port and the protocol.
+pub fn service(content: &Content) -> String {
+    match content {
+        Content::Ip(Headers { ports: Some(ports), protocol: number, .. }) => {
+            format!("{}/{}", ports.destination, protocol(*number))
+        }
+        Content::Ip(headers) => protocol(headers.protocol),
+        other => other.to_string(),
+    }
+}
+
 /// The time of day in UTC, to the second.
 pub fn time_of_day(time: SystemTime) -> String {
     let date = utc(time);
@@ -194,14 +213,14 @@ impl Tops {
         let limit = dropped.limit.clone().unwrap_or_else(|| dropped.reason.name().to_owned());
         let [of_limits, of_protocols, of_ports, of_sources] = &mut self.kinds;
         count(of_limits, limit);
-        match &dropped.content {
+        let content = &dropped.content;
+        match content {
             Content::Ip(headers) => {
-                let name = protocol(headers.protocol);
-                if let Some(ports) = headers.ports {
-                    count(of_ports, format!("{}/{name}", ports.destination));
+                if headers.ports.is_some() {
+                    count(of_ports, service(content));
                 }
-                count(of_sources, headers.source.to_string());
-                count(of_protocols, name);
+                count(of_sources, source(content));
+                count(of_protocols, protocol(headers.protocol));
             }
             other => count(of_protocols, other.to_string()),
         }

@@ -126,6 +126,12 @@ impl Table {
         self.rows.iter().map(|row| self.line(row, &shown)).collect()
     }
 
+    /// Whether the lines fit in `width` characters, at least without the columns that have a rank.
+    pub fn fits(&self, width: usize) -> bool {
+        let unranked = (0..self.columns.len()).filter(|&place| self.columns[place].rank == 0);
+        total(&unranked.map(|place| (place, self.width_of(place))).collect::<Vec<_>>()) <= width
+    }
+
     fn width_of(&self, place: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(place));
         cells.map(Cell::width).max().unwrap_or(0).max(self.columns[place].width)

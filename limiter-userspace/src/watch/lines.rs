@@ -85,27 +85,38 @@ impl Lines {
 
 /// The width of a line with all columns and an IPv4 address in the last one.
 const ALL_COLUMNS: usize = 110;
+/// The same without the date and bits.
+const WITH_LIMIT: usize = 78;
+/// The same without the limit besides. A narrower terminal has neither packets that passed: the source is what is looked for.
+const WITH_PASSED: usize = 56;
 
-/// A row for the latest reading. A terminal that is narrower than [`ALL_COLUMNS`] has neither the date nor bits.
+/// A row for the latest reading, with as many columns as a terminal of this width has room for.
 fn table(view: &View, now: SystemTime, width: Option<usize>) -> Table {
-    let all = width.is_none_or(|width| width >= ALL_COLUMNS);
+    let [all, limit, passes] = [ALL_COLUMNS, WITH_LIMIT, WITH_PASSED]
+        .map(|least| width.is_none_or(|width| width >= least));
     let mut columns = vec![Column::left("TIME").width(if all { 20 } else { 9 })];
-    columns.extend(["PASSED/S", "DROPPED/S"].map(|title| Column::right(title).width(9)));
+    let titles = ["PASSED/S", "DROPPED/S"].into_iter().skip(usize::from(!passes));
+    columns.extend(titles.map(|title| Column::right(title).width(9)));
     if all {
         columns.extend(["PASSED", "DROPPED"].map(|title| Column::right(title).width(11)));
     }
-    columns.push(Column::left("TOP EXCEEDED LIMIT").width(20));
+    if limit {
+        columns.push(Column::left("TOP EXCEEDED LIMIT").width(20));
+    }
     columns.push(Column::left("TOP DROPPED SOURCE"));
     let mut table = Table::new(columns);
     let time = utc(now);
     let of_day = time.split_once('T').map_or(&*time, |(_, time)| time);
     let mut row: Vec<Cell> = vec![if all { &*time } else { of_day }.into()];
     if let Some(Rates { total: Split { passed, dropped }, limits, .. }) = view.history.rates() {
-        row.extend([passed, dropped].map(|flow| scaled(flow.packets).into()));
+        let flows = [passed, dropped].into_iter().skip(usize::from(!passes));
+        row.extend(flows.map(|flow| scaled(flow.packets).into()));
         if all {
             row.extend([passed, dropped].map(|flow| bit_rate(flow.bytes).into()));
         }
-        row.push(most_exceeded(limits).into());
+        if limit {
+            row.push(most_exceeded(limits).into());
+        }
         row.push(worst(view).into());
     }
     table.row(row);

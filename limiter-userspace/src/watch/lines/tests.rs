@@ -57,8 +57,15 @@ TIME        PASSED/S  DROPPED/S  TOP EXCEEDED LIMIT    TOP DROPPED SOURCE
     assert_eq!(
         printed_on(Some(45), &[view(&[5])]),
         "\
-TIME        PASSED/S  DROPPED/S  TOP EXCEEDE~
-22:13:20Z      48.0k       455k  source 454k~
+TIME       DROPPED/S  TOP DROPPED SOURCE
+22:13:20Z       455k  203.0.113.1 264k/s
+"
+    );
+    assert_eq!(
+        printed_on(Some(60), &[view(&[5])]),
+        "\
+TIME        PASSED/S  DROPPED/S  TOP DROPPED SOURCE
+22:13:20Z      48.0k       455k  203.0.113.1 264k/s
 "
     );
     let mut reading = example::reading(Instant::now(), Duration::ZERO, true);

@@ -3,11 +3,12 @@
 use super::Page;
 use crate::{
     output::{
-        drops::{Tops, line, time_of_day},
+        drops::{Tops, line, service, source, time_of_day},
         number::{grouped, share},
         table::{Cell, Column, Table},
         tone::Tone,
     },
+    query::dropped::Dropped,
     watch::drops::Drops,
 };
 
@@ -37,21 +38,50 @@ impl Page<'_> {
         }
         self.table(&table);
         self.gap();
-        let mut table = Table::new([
-            Column::left("TIME"),
-            Column::left("BY").width(12),
-            Column::left("PACKET"),
-            Column::right("BYTES").rank(1),
-        ]);
-        for packet in drops.latest().take(self.rest.height.saturating_sub(1).into()) {
-            let tone = if packet.monitored { Tone::Plain } else { Tone::Dropped };
-            table.row([
-                time_of_day(packet.time).into(),
-                Cell::new(line(packet), tone),
-                packet.content.to_string().into(),
-                grouped(packet.bytes.into()).into(),
-            ]);
-        }
-        self.table(&table);
+        let latest: Vec<_> =
+            drops.latest().take(self.rest.height.saturating_sub(1).into()).collect();
+        let whole = whole(&latest);
+        let fits = whole.fits(self.rest.width.into());
+        self.table(&if fits { whole } else { short(&latest) });
     }
+}
+
+/// A line for each packet.
+fn whole(packets: &[&Dropped]) -> Table {
+    let mut table = Table::new([
+        Column::left("TIME"),
+        Column::left("BY").width(12),
+        Column::left("PACKET"),
+        Column::right("BYTES").rank(1),
+    ]);
+    for packet in packets {
+        table.row([
+            time_of_day(packet.time).into(),
+            by(packet),
+            packet.content.to_string().into(),
+            grouped(packet.bytes.into()).into(),
+        ]);
+    }
+    table
+}
+
+/// The same for a narrow screen. What is needed to act comes first, and is not cut before the rest.
+fn short(packets: &[&Dropped]) -> Table {
+    let mut table = Table::new([
+        Column::left("TO"),
+        Column::left("SOURCE"),
+        Column::left("BY").rank(1),
+        Column::left("TIME").rank(2),
+    ]);
+    for packet in packets {
+        let content = &packet.content;
+        let time = time_of_day(packet.time);
+        table.row([service(content).into(), source(content).into(), by(packet), time.into()]);
+    }
+    table
+}
+
+fn by(packet: &Dropped) -> Cell {
+    let tone = if packet.monitored { Tone::Plain } else { Tone::Dropped };
+    Cell::new(line(packet), tone)
 }
