@@ -34,7 +34,7 @@ use crate::{
     policy::{
         List,
         model::{KeyPart, Mode, Policy, Whom},
-        run_time::{Layer, Stated, phases},
+        run_time::{Layer, Listing, Stated, listing, phases},
     },
 };
 
@@ -176,7 +176,7 @@ impl Inquiry<'_> {
             Standing::Depends(_) => false,
             Standing::Not(_) => true,
         });
-        let lists = Lists::of(&self.entries, &state, now);
+        let lists = self.lists_of(&state, source, now);
         let listed = lists.decide();
         let ruling =
             if certain || listed { decide(tables, None, &frame, slot, now)? } else { None };
@@ -196,6 +196,27 @@ impl Inquiry<'_> {
             limits,
             verdict: ruling.map(|ruling| self.verdict_of(&ruling)),
         }))
+    }
+
+    /// The lists that a source is on. Of `deny` and `penalty`, the tables have only what decides about packets. Who is on both
+    /// has to be taken off both.
+    pub(super) fn lists_of(&self, state: &SourceState, source: IpNet, now: u64) -> Lists {
+        const SECOND: u64 = 1_000_000_000;
+        let mut lists = Lists::of(&self.entries, state, now);
+        if lists.allowed.is_some() || lists.denied.or(lists.blocked).is_none() {
+            return lists;
+        }
+        let stated = self.entries.layered().around(source);
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let alone = |list: List| {
+            let stated: Vec<_> = stated.iter().filter(|it| it.list == list).copied().collect();
+            let Listing { denied, blocked, .. } = listing(&stated, unix);
+            let until = denied.max(blocked);
+            Until::left(until.saturating_mul(SECOND), unix.saturating_mul(SECOND))
+        };
+        lists.denied = lists.denied.or_else(|| alone(List::Deny));
+        lists.blocked = lists.blocked.or_else(|| alone(List::Penalty));
+        lists
     }
 
     /// Reports the lists in the order in which the datapath asks them, each with the entry that

@@ -142,7 +142,7 @@ impl Inquiry<'_> {
             let setting = entry.set_for(source.addr(), tenant);
             limits.push(LimitReport { kept, ..LimitReport::new(&entry, setting, prefix) });
         }
-        let lists = Lists::of(entries, &state, now);
+        let lists = self.lists_of(&state, source, now);
         let (states, total) = keys::states(tables, entries, address, &state, (STATES, now))?;
         Ok(Some(SourceReport {
             source,

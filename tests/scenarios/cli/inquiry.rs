@@ -160,6 +160,25 @@ fn an_unknown_source_is_shown_with_what_would_apply_and_ends_with_4() {
     assert!(outcome.stdout.contains("0 of 3"), "{outcome}");
 }
 
+/// Of a ban and a penalty one decides, by their lengths and ends.
+#[test]
+fn a_source_that_is_denied_and_blocked_has_both() {
+    let bench = bench();
+    bench.done("deny add 192.0.2.0/24 --for 1h --reason scans");
+    for time in ["10m", "1h", "2h"] {
+        bench.done(&format!("penalty add 192.0.2.1 --for {time}"));
+        let told = bench.run("get 192.0.2.1").outcome().unwrap().stdout;
+        let has = |name: &str| told.lines().any(|line| line.starts_with(name));
+        assert!(has("denied ") && has("blocked "), "{time}: {told}");
+        let outcome = bench.run("get 192.0.2.1 -j").outcome().unwrap();
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let lists: Vec<_> = report["lists"].as_array().unwrap().iter().collect();
+        assert_eq!(lists.len(), 2, "{time}: {report}");
+        assert_eq!((&lists[0]["list"], &lists[1]["list"]), (&"deny".into(), &"penalty".into()));
+        bench.done("penalty del 192.0.2.1");
+    }
+}
+
 #[test]
 fn a_source_of_ipv6_is_a_prefix() {
     let bench = bench();
