@@ -412,7 +412,8 @@ impl Maps {
     /// The others of a half have no gap at any time. Behind a gap, what is left of a longer document would not be found until
     /// another document reaches it.
     pub(super) fn write_document(&mut self, document: &[u8], half: u32) -> Result<()> {
-        let failed = |error| object("write the policy document", &error);
+        const WRITE: &str = "write the policy document";
+        let failed = |error| object(WRITE, &error);
         self.forget_document(half)?;
         let chunks = || (0_u32..).zip(document.chunks(CHUNK));
         let end = document.len().div_ceil(CHUNK) as u32;
@@ -423,7 +424,8 @@ impl Maps {
         for (number, part) in chunks().skip(1).chain(chunks().take(1)) {
             let mut chunk = [0; CHUNK];
             chunk[..part.len()].copy_from_slice(part);
-            self.document.insert([half, number], chunk, 0).map_err(failed)?;
+            sys::update(self.raw(map::DOCUMENT)?.fd().as_fd(), &[[half, number]], &[chunk])
+                .map_err(|error| Error::system(WRITE, error))?;
         }
         Ok(())
     }

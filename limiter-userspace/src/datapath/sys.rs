@@ -231,14 +231,14 @@ pub(crate) fn for_each<K: Pod + Default, V: Pod + Default>(
     }
 }
 
-/// Writes many entries of an array or a trie at once.
+/// Writes many entries of an array, a hash map or a trie at once.
 pub(crate) fn update<K: Pod, V: Pod>(
     map: BorrowedFd<'_>,
     keys: &[K],
     values: &[V],
 ) -> io::Result<()> {
     const BATCH: usize = 16_384;
-    /// The kernel makes nodes of a trie without waiting for memory, and gets some free meanwhile.
+    /// The kernel makes entries of maps that grow without waiting for memory, and gets some free meanwhile.
     const WAITS: [u64; 4] = [1, 10, 50, 200];
     let write = |keys: &[K], values: &[V]| {
         let mut attributes = attributes();
