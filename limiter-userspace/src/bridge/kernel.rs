@@ -414,8 +414,8 @@ impl Kernel {
         Family::new(
             "limiter_bridge_sources_total",
             Kind::Counter,
-            "Questions about the source of a request under the limits on packets, by whether the agent was asked, its answer was \
-             kept, nothing was known as too much was asked already (capped), or nothing was known (unknown).",
+            "Questions about the source of a request under the limits on packets: the agent was asked, or its answer \
+             was kept. Nothing was known as too much was asked already (capped), or else (unknown).",
         )
         .with([("result", "asked")], of(&self.asked))
         .with([("result", "kept")], of(&self.kept))

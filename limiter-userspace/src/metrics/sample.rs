@@ -48,17 +48,17 @@ pub(super) fn table_stats(table_stats: TableStats) -> [Family; 2] {
     [
         counter(
             "limiter_sources_admitted_total",
-            "Sources that were given an entry of the table (entry), and packets of sources without an entry that \
-             passed, as the set of their source was full: first ones, those of the untracked allowance, and those \
-             that no limit is about; not those that a list allowed (newcomer).",
+            "Sources that were given an entry of the table (entry). Packets of sources without an entry that passed, as \
+             the set of their source was full (newcomer): first ones, those of the untracked allowance, and those that \
+             no limit is about. Those that a list allowed are left out.",
         )
         .with([("as", "entry")], Whole(entries))
         .with([("as", "newcomer")], Whole(newcomers)),
         counter(
             "limiter_sources_evicted_total",
-            "Sources that lost their entry to another one, as they owed nothing (idle); and those that lost their \
-             entry or their probation slot though they owed for a single packet, or to limits that are gone or \
-             changed since (owing).",
+            "Sources that lost their entry to another one, as they owed nothing (idle). Those that lost their entry or \
+             their probation slot though they owed for a single packet, or to limits that are gone or changed since \
+             (owing).",
         )
         .with([("state", "idle")], Whole(idle))
         .with([("state", "owing")], Whole(owing)),

@@ -95,8 +95,8 @@ impl PushCounts {
         let mut family = Family::new(
             "limiter_bridge_pushed_total",
             Kind::Counter,
-            "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them, or why it was \
-             not asked (elsewhere, no_peer, other_source, proxied, shared, queue_full, late) or did not tell (refused).",
+            "Blocks of peers that a penalty of a limit on requests called for, by what the agent made of them. It was \
+             not asked: elsewhere, no_peer, other_source, proxied, shared, queue_full, late. It did not tell: refused.",
         );
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for result in RESULTS.into_iter().chain(Dropped::ALL.map(Dropped::name)) {
