@@ -66,89 +66,66 @@ pub(crate) fn is(protocol: u8) -> bool {
     SHAPES[usize::from(protocol)].extension != 0
 }
 
-/// A chain, as far as it was walked.
-pub(crate) struct Chain {
-    /// What the next header is.
-    protocol: u8,
-    anomaly: Anomaly,
-    /// The fragment fields seen, together, and behind them the identifications: an atomic fragment within a fragment takes
-    /// nothing back. Linux drops a packet with two of them. A bit that they do not have says whether there is a router
-    /// alert: there is no room on the stack for more.
-    seen: u64,
-}
+const OFFSET: u64 = bits(0xfff8, 0);
+/// The bit of what was seen for [`Packet::alert`].
+const ALERTS: u64 = bits(ALERT_BIT, 0);
+const ALERT_BIT: u16 = 2;
+/// The router alert option, of multicast listener discovery.
+const ALERT: [u8; 4] = [5, 2, 0, 0];
 
-impl Chain {
-    const OFFSET: u64 = bits(0xfff8, 0);
-    /// The bit of `seen` for [`Packet::alert`].
-    const ALERTS: u64 = bits(Self::ALERT_BIT, 0);
-    const ALERT_BIT: u16 = 2;
-    /// The router alert option, of multicast listener discovery.
-    const ALERT: [u8; 4] = [5, 2, 0, 0];
-
-    /// A chain that begins with a header of this protocol.
-    #[inline(always)]
-    pub(crate) const fn new(protocol: u8) -> Self {
-        Self { protocol, anomaly: Anomaly::None, seen: 0 }
+/// Walks the extension headers of a packet from `offset` on, whose protocol is that of the first one, and writes what they tell
+/// of it. Says where the transport header is; 0 when none was reached. Out of line: few packets have any.
+#[inline(never)]
+pub(crate) fn walk<F: Frame + ?Sized>(
+    packet: &mut Packet,
+    frame: &F,
+    datagram: &Datagram,
+    mut offset: usize,
+) -> usize {
+    let mut protocol = packet.protocol;
+    // The fragment fields seen, together, and behind them the identifications: an atomic fragment within a fragment takes
+    // nothing back. Linux drops a packet with two of them. A bit that they do not have says whether there is a router alert:
+    // there is no room on the stack for more.
+    let mut seen = 0;
+    // With what aligns it to 8 bytes behind it or before it, the option is all that the header has.
+    if protocol == HOP_BY_HOP
+        && let Some([_, 0, a, b, c, d, e, f]) = datagram.read::<8, F>(frame, offset)
+        && ([a, b, c, d] == ALERT || [c, d, e, f] == ALERT)
+    {
+        seen = ALERTS;
     }
-
-    /// Walks the headers from `offset` on, and says where the transport header is; 0 when none was
-    /// reached. Out of line: few packets have any.
-    #[inline(never)]
-    pub(crate) fn walk<F: Frame + ?Sized>(
-        &mut self,
-        frame: &F,
-        datagram: &Datagram,
-        mut offset: usize,
-    ) -> usize {
-        // With what aligns it to 8 bytes behind it or before it, the option is all that the header has.
-        if self.protocol == HOP_BY_HOP
-            && let Some([_, 0, a, b, c, d, e, f]) = datagram.read::<8, F>(frame, offset)
-            && ([a, b, c, d] == Self::ALERT || [c, d, e, f] == Self::ALERT)
-        {
-            self.seen = Self::ALERTS;
-        }
+    let (transport, anomaly) = 'walk: {
         for _ in 0..EXTENSION_BOUND {
-            let shape = SHAPES[usize::from(self.protocol)];
+            let shape = SHAPES[usize::from(protocol)];
             // None is shorter than 8 bytes.
             let Some(header) = datagram.read::<8, F>(frame, offset) else {
-                return self.lost(Anomaly::Malformed);
+                break 'walk (0, Anomaly::Malformed);
             };
             let units = usize::from(header[1] & shape.length) + usize::from(shape.less);
             offset += units << (shape.unit & 3);
             if offset > datagram.end {
-                return self.lost(Anomaly::Malformed);
+                break 'walk (0, Anomaly::Malformed);
             }
-            self.protocol = header[0];
-            self.seen |= u64::from_ne_bytes(header) & shape.fragment;
-            if self.seen & Self::OFFSET != 0 {
-                return 0;
+            protocol = header[0];
+            seen |= u64::from_ne_bytes(header) & shape.fragment;
+            if seen & OFFSET != 0 {
+                break 'walk (0, Anomaly::None);
             }
-            if !is(self.protocol) {
-                return offset;
+            if !is(protocol) {
+                break 'walk (offset, Anomaly::None);
             }
         }
-        self.lost(Anomaly::TooDeep)
+        (0, Anomaly::TooDeep)
+    };
+    packet.protocol = protocol;
+    // What the chain says is graver than what the length says: what is too deep is dropped.
+    if !matches!(anomaly, Anomaly::None) {
+        (packet.anomaly, packet.protocol) = (anomaly, UNKNOWN_PROTOCOL);
     }
-
-    #[inline(always)]
-    const fn lost(&mut self, anomaly: Anomaly) -> usize {
-        self.protocol = UNKNOWN_PROTOCOL;
-        self.anomaly = anomaly;
-        0
-    }
-
-    /// Writes what the chain tells of its packet.
-    #[inline(always)]
-    pub(crate) const fn conclude(&self, packet: &mut Packet) {
-        // What the chain says is graver than what the length says: what is too deep is dropped.
-        if !matches!(self.anomaly, Anomaly::None) {
-            packet.anomaly = self.anomaly;
-        }
-        packet.protocol = self.protocol;
-        let [.., a, b, c, d, e, f] = self.seen.to_ne_bytes();
-        let field = u16::from_be_bytes([a, b]);
-        packet.fragment = FragmentField(field & !Self::ALERT_BIT);
-        packet.identification = u32::from_ne_bytes([c, d, e, f]);
-        packet.alert = (field & Self::ALERT_BIT) as u8;
-    }
+    let [.., a, b, c, d, e, f] = seen.to_ne_bytes();
+    let field = u16::from_be_bytes([a, b]);
+    packet.fragment = FragmentField(field & !ALERT_BIT);
+    packet.identification = u32::from_ne_bytes([c, d, e, f]);
+    packet.alert = (field & ALERT_BIT) as u8;
+    transport
 }

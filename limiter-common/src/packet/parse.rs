@@ -11,7 +11,7 @@ use network_types::ip::{Ipv4Hdr, Ipv6Hdr};
 use crate::{
     base::address::Address,
     packet::{
-        extension::{self, Chain},
+        extension,
         frame::Frame,
         headers::{Anomaly, Datagram, FragmentField, Packet, Ports, TcpFlags, Transport, address},
         link::{self, Leads, Link, NonIp},
@@ -74,15 +74,24 @@ pub(crate) fn parse_any<F: Frame + ?Sized>(
         }
         Leads::Cut => None,
     };
-    if readable.is_none() {
-        *packet = Packet::UNREADABLE;
+    match readable {
+        Some((datagram, transport)) if transport != 0 => {
+            datagram.transport(frame, packet, transport);
+        }
+        Some(_) => {}
+        None => *packet = Packet::UNREADABLE,
     }
     Ok(())
 }
 
-/// Reads an IPv4 packet; `None` if not even its source can be read.
+/// Reads the IPv4 header of a packet, and gives where its transport header is, 0 if it has none that is read; `None` if not
+/// even its source can be read.
 #[inline(always)]
-fn ipv4<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option<()> {
+fn ipv4<F: Frame + ?Sized>(
+    frame: &F,
+    link: Link,
+    packet: &mut Packet,
+) -> Option<(Datagram, usize)> {
     let header: [u8; Ipv4Hdr::LEN] = link.network_header(frame)?;
     if header[0] >> 4 != 4 {
         return None;
@@ -108,15 +117,18 @@ fn ipv4<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option
     let transport = link.network() + length;
     if length < Ipv4Hdr::LEN || transport > datagram.end {
         packet.anomaly = Anomaly::Malformed;
-    } else {
-        datagram.transport(frame, packet, transport);
+        return Some((datagram, 0));
     }
-    Some(())
+    Some((datagram, transport))
 }
 
-/// Reads an IPv6 packet; `None` if not even its source can be read.
+/// The same of an IPv6 packet.
 #[inline(always)]
-fn ipv6<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option<()> {
+fn ipv6<F: Frame + ?Sized>(
+    frame: &F,
+    link: Link,
+    packet: &mut Packet,
+) -> Option<(Datagram, usize)> {
     let header: [u8; Ipv6Hdr::LEN] = link.network_header(frame)?;
     if header[0] >> 4 != 6 {
         return None;
@@ -141,13 +153,7 @@ fn ipv6<F: Frame + ?Sized>(frame: &F, link: Link, packet: &mut Packet) -> Option
     // A jumbogram (RFC 2675) too, which tells its length in a hop-by-hop option.
     let datagram = Datagram::new(packet, frame, link, Ipv6Hdr::LEN + payload, payload);
     if extension::is(protocol) {
-        let mut chain = Chain::new(protocol);
-        transport = chain.walk(frame, &datagram, transport);
-        chain.conclude(packet);
-        if transport == 0 {
-            return Some(());
-        }
+        transport = extension::walk(packet, frame, &datagram, transport);
     }
-    datagram.transport(frame, packet, transport);
-    Some(())
+    Some((datagram, transport))
 }
