@@ -93,6 +93,8 @@ fn look(
 pub(crate) extern "C" fn make_room_at(ctx: *mut xdp_md, place: u32) -> u32 {
     /// Sockets that may be found in vain: a packet that is refused must not cost much more than others.
     const IN_VAIN: u64 = 4;
+    /// Sockets that are looked up at all: one that is gone makes room for the packet.
+    const LOOK_UPS: usize = 16;
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let at = place as usize & (KEYED - 1);
     if let (Some(meter), Some(entry)) = (meter(scratch, at), Wide::of(scratch, at)) {
@@ -103,7 +105,7 @@ pub(crate) extern "C" fn make_room_at(ctx: *mut xdp_md, place: u32) -> u32 {
         // Each packet begins elsewhere, so that those that are found in vain hide no other.
         let mut lease = slots.due(&leases, now, (now >> 10) as usize);
         if lease < Concurrent::MOST {
-            for _ in 0..Concurrent::MOST {
+            for _ in 0..LOOK_UPS {
                 look_lease_up(ctx, slots.0, place, lease as u32);
                 if PacketScratch::hide_provenance(scratch).in_vain >= IN_VAIN {
                     break;
