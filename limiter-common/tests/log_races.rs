@@ -52,6 +52,8 @@ impl Word for State {
     }
 }
 
+impl limiter_common::algorithm::sliding_log::Log for State {}
+
 impl Slots for State {
     fn load(&self, place: usize) -> u64 {
         self.slots.get(place).map_or(0, |slot| slot.load(Relaxed))

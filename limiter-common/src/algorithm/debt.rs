@@ -1,10 +1,7 @@
 //! What a bucket owes, by its word.
 
 use crate::{
-    algorithm::{
-        gcra::{Gcra, Scale},
-        policer::TRIES,
-    },
+    algorithm::gcra::{Gcra, Scale},
     base::word::Word,
 };
 
@@ -18,6 +15,9 @@ pub const fn owes(word: u64, scale: u64, now: u64) -> u64 {
     if scale != 0 && ahead != 0 && ahead <= most { (ahead >> shift) + 1 } else { 0 }
 }
 
+/// How often a bucket is tried to be retired. Packets that still look at an entry that is given away are few.
+const RETIRE_TRIES: u32 = 3;
+
 /// Makes the bucket of an entry that is given away one that is full at `now`, and so of no use to
 /// packets that still look at it. `false` if it owes and may not, or if packets charge it all the time.
 ///
@@ -30,12 +30,12 @@ pub fn retire<W: Word>(word: &W, scale: u64, now: u64, may_owe: bool) -> bool {
     }
     let full = now << Scale(scale).shift();
     let mut seen = word.load();
-    for _ in 0..TRIES {
+    for _ in 0..RETIRE_TRIES {
         if !may_owe && owes(seen, scale, now) != 0 {
             return false;
         }
-        // It becomes another word in any case: who looked before must not charge it.
-        let found = word.compare_exchange(seen, full.wrapping_sub((seen == full) as u64));
+        // It becomes another word in any case, by its last bit: who looked before must not charge it.
+        let found = word.compare_exchange(seen, full.wrapping_sub(2) & !1 | !seen & 1);
         if found == seen {
             return true;
         }

@@ -102,6 +102,14 @@ impl Meter {
         Concurrent { limit: self.gcra.depth, idle: self.gcra.interval }
     }
 
+    /// The bucket, of a meter of that kind.
+    #[inline(always)]
+    pub const fn as_bucket(&self) -> Option<&Gcra> {
+        by_kind!(self.kind, {
+            Bucket => Some(&self.gcra),
+        } else { Fixed | Sliding | SlidingLog | Concurrent => None })
+    }
+
     /// What a word of this meter is measured in, to be kept beside it: see [`Measure`].
     #[inline(always)]
     pub const fn measure(&self) -> Measure {
@@ -277,6 +285,7 @@ mod tests {
         algorithm::{
             concurrent::{Signal, Table},
             rate::{Rate, SECOND},
+            sliding_log::Log,
         },
         base::{slots::Slots, word::Word as _},
     };
@@ -338,6 +347,8 @@ mod tests {
             self.slots[place].compare_exchange(current, new)
         }
     }
+
+    impl Log for Wide {}
 
     impl Table for Wide {}
 

@@ -19,6 +19,8 @@
 //! clock that went further back admits one event, and all before it count as of that moment. The same
 //! happens to a source that was idle for over 1.1 years.
 
+use core::ops::Range;
+
 use crate::{
     algorithm::{
         gcra::Gcra,
@@ -62,6 +64,16 @@ pub enum SlidingLogError {
 pub struct Look {
     seen: u64,
     next: u64,
+}
+
+/// The slots of a log.
+pub trait Log: Slots {
+    /// Makes every event that is still to come at `time` one of that time; see [`SlidingLog::forget`]. The kernel half goes
+    /// through the places in parts, each of which is verified by itself.
+    #[inline(always)]
+    fn forget(&self, time: u64) {
+        SlidingLog::forget(self, 0..SlidingLog::MOST, time);
+    }
 }
 
 /// An event that was charged, to be given to [`SlidingLog::refund`] if need be.
@@ -131,7 +143,7 @@ impl SlidingLog {
     pub fn charge(
         &self,
         control: &impl Word,
-        slots: &impl Slots,
+        slots: &impl Log,
         look: Look,
         now: u64,
     ) -> Result<Event, Refusal> {
@@ -151,7 +163,7 @@ impl SlidingLog {
     pub fn attempt(
         &self,
         control: &impl Word,
-        slots: &impl Slots,
+        slots: &impl Log,
         look: Look,
         now: u64,
     ) -> Option<Event> {
@@ -217,10 +229,10 @@ impl SlidingLog {
 
     /// Writes the event that this CPU has claimed.
     #[inline(always)]
-    fn write(&self, slots: &impl Slots, look: Look, now: u64) -> u64 {
+    fn write(&self, slots: &impl Log, look: Look, now: u64) -> u64 {
         let (number, time) = (Self::number(look.seen), look.next & Self::TIME);
         if self.moment(look.seen, now).lost {
-            Self::forget(slots, time);
+            slots.forget(time);
         }
         slots.store(Self::place(number), Self::slot(number, time));
         Self::pack(number, time)
@@ -293,11 +305,11 @@ impl SlidingLog {
         }
     }
 
-    /// Makes every event that is still to come at `time` one of that time. An event of another CPU
+    /// Makes every event that is still to come at `time` one of that time, of those in these places. An event of another CPU
     /// may be among them that was admitted just since: of that moment as well, but for its delay.
-    #[inline(never)]
-    fn forget(slots: &impl Slots, time: u64) {
-        for place in 0..Self::MOST {
+    #[inline(always)]
+    pub fn forget(slots: &(impl Slots + ?Sized), places: Range<usize>, time: u64) {
+        for place in places {
             let slot = slots.load(place);
             let ahead = slot.wrapping_sub(time) & Self::TIME;
             if Self::is_event(slot & Self::TIME) && ahead != 0 && ahead <= Self::FUTURE {

@@ -22,6 +22,8 @@ impl Row {
 
 impl limiter_common::algorithm::concurrent::Table for Row {}
 
+impl limiter_common::algorithm::sliding_log::Log for Row {}
+
 impl Slots for Row {
     fn load(&self, place: usize) -> u64 {
         self.0[place].load()

@@ -117,6 +117,10 @@ pub(crate) struct PacketScratch {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass untracked; otherwise 0.
     pub(crate) was_full: u64,
+    /// What a window that was asked last makes of its word.
+    pub(crate) decided: u64,
+    /// How many packets its source is charged with for that.
+    pub(crate) credit: u64,
     /// For how many packets more it is charged, while these are [leased](crate::pipeline::lease); otherwise 0.
     pub(crate) leased: u64,
     /// 1 if its source may have packets leased, or the slot for them, and the tick that they would be of.

@@ -8,7 +8,6 @@ use limiter_common::{
     abi::{policy::half, state::Bucket},
     algorithm::{
         binding::{Binding, Measured, bind},
-        meter::Meter,
         policer::{Look, REFUND_TRIES, TRIES},
     },
     memory::cache::Cached,
@@ -34,7 +33,7 @@ use crate::{
             write_lease_down,
         },
     },
-    policy::active::settings,
+    policy::{active::settings, keyed_meter::KeyedMeter},
     table::{
         buckets::{self, find_wide_at, make_bucket_at, seek_bucket_at},
         lookup::EntryId,
@@ -48,10 +47,12 @@ use crate::{
 pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
     prepare_keyed(keyed);
     for place in 0..KEYED as u32 {
-        if !is_used(place) {
+        let Some(scratch) = PacketScratch::get() else { break };
+        let at = place as usize;
+        if scratch.keyed.bits[at] == 0 {
             break;
         }
-        if WIDE && is_wide(place) {
+        if WIDE && scratch.keyed.is_wide(at) {
             if find_wide_at(place) != 0 {
                 // Also for a packet that is refused: what the key was bound to last tells until when it owes.
                 refresh_keyed_at(place);
@@ -71,22 +72,27 @@ pub(crate) fn look<const WIDE: bool>(ctx: *mut xdp_md, keyed: u64) {
 #[inline(always)]
 pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
     for place in 0..KEYED as u32 {
-        if !is_used(place) || is_refused() {
+        let Some(scratch) = PacketScratch::get() else { break };
+        let (at, bill) = (place as usize, &scratch.bill);
+        let bit = scratch.keyed.bits[at];
+        // Once a limit has refused, no other one is charged, nor given an entry.
+        if bit == 0 || bill.refused != 0 {
             break;
         }
-        if !is_due(place) {
+        if bit & bill.due() & !bill.charged == 0 {
             continue;
         }
-        if WIDE && is_wide(place) {
+        let is_missing = scratch.keyed.entries[at] == buckets::NONE;
+        if WIDE && scratch.keyed.is_wide(at) {
             // What a key without an entry is charged to is known only then: perhaps to the list that keys share.
-            if (is_missing(place) || try_charge_wide_at(place, 0) != DONE)
+            if (is_missing || try_charge_wide_at(place, 0) != DONE)
                 && charge_wide_again(place, 0) == FULL
                 && make_room_at(ctx, place) == AGAIN
             {
                 charge_wide_again(place, ASKED);
             }
             write_lease_down(ctx, place);
-        } else if is_missing(place) {
+        } else if is_missing {
             take_no_slot();
             if make_bucket_at(place, 1) == 0 {
                 charge_again(place);
@@ -203,21 +209,6 @@ fn is_used(place: u32) -> bool {
     PacketScratch::get().is_some_and(|scratch| scratch.keyed.bits[place as usize] != 0)
 }
 
-/// Whether the one at a place is to be charged, and is not yet.
-#[inline(always)]
-fn is_due(place: u32) -> bool {
-    PacketScratch::get().is_some_and(|scratch| {
-        let bill = &scratch.bill;
-        scratch.keyed.bits[place as usize] & bill.due() & !bill.charged != 0
-    })
-}
-
-/// Whether a limit refuses the packet: no other one is charged then, nor given an entry.
-#[inline(always)]
-fn is_refused() -> bool {
-    PacketScratch::get().is_some_and(|scratch| scratch.bill.refused != 0)
-}
-
 /// Writes down the limits in a set, with their keys.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -256,7 +247,7 @@ extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
     }
     charge::look_at(&mut places, place, now);
     let next = places.keyed.bits.get(place + 1).copied();
-    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
+    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases() {
         // If another CPU was first, it is tried again when all are charged.
         let _: Charge = charge::charge_at(&mut places, place, false, now);
     }
@@ -350,7 +341,7 @@ pub(crate) extern "C" fn count_keyed(epoch: u32, conform: u64, exceed: u64, moni
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let outcomes = Outcomes { conform, exceed, monitored };
     let mut left = outcomes.all();
-    for _ in 0..2 * KEYED {
+    for _ in 0..KEYED {
         let bit = left & left.wrapping_neg();
         if bit == 0 {
             break;
@@ -447,18 +438,25 @@ struct Places<'a> {
     bill: &'a mut Bill,
     epoch: u32,
     bucket: Option<*mut Bucket>,
-    /// Whether it is charged for several packets, which all limits are to be asked for first.
-    leases: bool,
+    /// For how many packets more it is charged, see [`PacketScratch::leased`].
+    leased: &'a u64,
 }
 
 impl<'a> Places<'a> {
     #[inline(always)]
     fn of(scratch: &'a mut PacketScratch, place: usize) -> Self {
-        let leases = scratch.leased() != 0;
-        let PacketScratch { keyed, bill, binding, .. } = scratch;
+        let PacketScratch { keyed, bill, binding, leased, .. } = scratch;
         let epoch = binding.epoch();
         let bucket = BUCKETS.get_ptr_mut(keyed.entries[place]);
-        Self { keyed, bill, epoch, bucket, leases }
+        Self { keyed, bill, epoch, bucket, leased }
+    }
+
+    /// Whether it is charged for several packets, which all limits are to be asked for first. It is read from where it was
+    /// written, as there is little room on the stack.
+    #[inline(always)]
+    fn leases(&self) -> bool {
+        // SAFETY: a field of the scratch, which is borrowed.
+        unsafe { (&raw const *self.leased).read_volatile() != 0 }
     }
 
     /// What the state at a place is to be bound to.
@@ -478,7 +476,7 @@ impl<'a> Places<'a> {
 
 impl Group for Places<'_> {
     type Word = BoundWord;
-    type Policer = Meter;
+    type Policer = KeyedMeter;
     const LEN: usize = KEYED;
 
     #[inline(always)]
@@ -497,9 +495,9 @@ impl Group for Places<'_> {
     }
 
     #[inline(always)]
-    fn policer(&self, place: usize) -> Option<(&Meter, u64)> {
+    fn policer(&self, place: usize) -> Option<(&KeyedMeter, u64)> {
         let meter = METERS.get(half(self.epoch, self.keyed.meters[place]))?;
-        Some((meter, self.keyed.costs[place]))
+        Some((KeyedMeter::of(meter), self.keyed.costs[place]))
     }
 
     #[inline(always)]

@@ -5,33 +5,49 @@
 use limiter_common::{
     abi::policy::half,
     base::tally,
-    policy::limit::{INLINE, KEYED, Limit},
+    policy::limit::{KEYED, Limit},
 };
 
-use crate::kernel::{
-    maps::{LIMITS, TALLIES},
-    scratch::PacketScratch,
+use crate::{
+    kernel::{
+        maps::{LIMITS, TALLIES},
+        scratch::PacketScratch,
+    },
+    limits::inline,
+    policy::active::settings,
 };
 
 /// Counts the packet under each of the limits in a set, all of which it leaves near, by the policy of an epoch.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn count_near(epoch: u32, limits: u64) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let mut left = limits;
-    for _ in 0..INLINE + KEYED {
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch)) else { return 0 };
+    let bytes = scratch.bytes;
+    let count_one = #[inline(always)]
+    |place: usize, _| {
+        count(settings.tallies[place], bytes);
+        true
+    };
+    inline::all(settings, limits & !settings.keyed, count_one);
+    let mut left = limits & settings.keyed;
+    for _ in 0..KEYED {
         let bit = left & left.wrapping_neg();
         if bit == 0 {
             break;
         }
         left ^= bit;
-        if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit)))
-            && let Some(tallies) = TALLIES.get_ptr_mut(limit.tally)
-        {
-            // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
-            // end on a CPU before the next packet.
-            tally::add(unsafe { &mut (*tallies).near }, scratch.bytes);
+        if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
+            count(limit.tally, bytes);
         }
     }
     0
+}
+
+#[inline(always)]
+fn count(tally: u32, bytes: u64) {
+    if let Some(tallies) = TALLIES.get_ptr_mut(tally) {
+        // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
+        // end on a CPU before the next packet.
+        tally::add(unsafe { &mut (*tallies).near }, bytes);
+    }
 }

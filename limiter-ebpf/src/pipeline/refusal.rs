@@ -9,7 +9,7 @@ use limiter_common::{
     algorithm::time::Time,
     base::word::Word as _,
     memory::{cache::Cached, refused_syn::RefusedSyn},
-    policy::penalty::Block,
+    policy::{limit::INLINE, penalty::Block},
 };
 
 use crate::{
@@ -105,6 +105,7 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
         find_wait_keyed(entry.profile.limits & scratch.applicable);
         return;
     };
+    let index = scratch.unknown(index) & (INLINE - 1);
     let Some(meter) = METERS.get(half(epoch, entry.meters[index])) else { return };
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & refused != 0);

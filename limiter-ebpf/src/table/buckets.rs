@@ -13,7 +13,7 @@ use limiter_common::{
         binding::Binding,
         concurrent::Concurrent,
         kind::WideKind,
-        meter::Measure,
+        meter::{Measure, Meter},
         policer::{Policer as _, Refusal},
         sliding_log::SlidingLog,
     },
@@ -25,11 +25,12 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics::{MapWord, load_acquire},
+        barrier::black_box,
         churn::count,
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
         scratch::{Keyed, PacketScratch, Recalled},
     },
-    policy::active,
+    policy::{active, keyed_meter::KeyedMeter},
     table::{
         debt::IDLE,
         recall::{carries, recall_bucket},
@@ -173,6 +174,8 @@ pub(super) fn is_of(entry: u32, key: &BucketKey) -> bool {
             let other = (&raw const (*bucket).key).cast::<u64>().add(word).read_volatile();
             other ^ key.add(word).read_volatile()
         };
+        // So that the words need not be kept until all are read: there is little room on the stack.
+        differs = black_box(differs as usize) as u64;
     }
     differs == 0
 }
@@ -335,6 +338,7 @@ extern "C" fn look_again_at(at: u32) -> u32 {
         (scratch.keyed.meters[at], scratch.keyed.costs[at], scratch.keyed.bits[at]);
     let looked = match METERS.get(half(epoch, number)) {
         Some(meter) => {
+            let meter = KeyedMeter::of(meter);
             meter.look_fresh(now, cost).map(|look| (look, meter.is_near(look.next, now)))
         }
         None => Err(Refusal::Contended),
@@ -441,7 +445,7 @@ impl Ways for BucketSet {
         }
         find_meter_of(way);
         // One of them is about the bucket. A branch would double what the verifier follows in each turn of a loop.
-        Eviction::Owes(until, (is_single(way) | holds_one(way)) & is_read(way) != 0)
+        Eviction::Owes(until, is_single(way) | holds_one(way) != 0)
     }
 }
 
@@ -489,19 +493,36 @@ extern "C" fn find_meter_of(way: u32) -> u32 {
         scratch.keyed.usage_meter = binding.profile();
         return 0;
     }
-    for row in 0..LIMIT_COUNT {
-        if let Some(limit) = LIMITS.get(half(epoch, row))
-            && limit.bit != 0
-            && limit.limit_id == limit_id
-        {
-            scratch.keyed.usage_meter = limit.meter;
+    for part in 0..LIMIT_COUNT / PART {
+        if find_meter_among(part * PART, limit_id) != 0 {
             break;
         }
     }
     0
 }
 
-/// Returns 1 if the bucket of a way has no wide state and owes no more than one packet, or to a limit that is gone.
+/// Rows of limits that are looked through at once.
+const PART: u32 = 8;
+
+/// The same, given the limit id, among the limits of [`PART`] rows. Returns 1 if it is one of theirs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn find_meter_among(first: u32, limit_id: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    for row in first..first + PART {
+        if let Some(limit) = LIMITS.get(half(scratch.binding.epoch(), row))
+            && limit.bit != 0
+            && limit.limit_id == limit_id
+        {
+            scratch.keyed.usage_meter = limit.meter;
+            return 1;
+        }
+    }
+    0
+}
+
+/// Returns 1 if the bucket of a way has no wide state and owes no more than one packet, as far as that [is read](is_read), or to a
+/// limit that is gone.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn is_single(way: u32) -> u32 {
@@ -513,24 +534,23 @@ extern "C" fn is_single(way: u32) -> u32 {
     let number = half(scratch.binding.epoch(), scratch.keyed.usage_meter);
     let Some(meter) = METERS.get(number) else { return 1 };
     let Some(bucket) = BUCKETS.get_ptr(entry) else { return 0 };
+    if !is_read(scratch, way, meter) {
+        return 0;
+    }
     // SAFETY: as in `bucket_usage_of`.
     let word = unsafe { (&raw const (*bucket).word).read_volatile() };
     meter.is_single(word, now).into()
 }
 
-/// Returns 1 if the bucket of a way is measured as that meter measures, or its limit is gone. Where the rate or the window has
-/// changed since, or is that of an override, the meter does not tell what the bucket owes.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn is_read(way: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let number = half(scratch.binding.epoch(), scratch.keyed.usage_meter);
-    let Some(meter) = METERS.get(number) else { return 1 };
-    let measure = MEASURES.get(scratch.keyed.first + way);
-    measure.is_some_and(|measure| meter.measure() == *measure).into()
+/// Whether the bucket of a way is measured as a meter measures. Where the rate or the window has changed since, or is that of
+/// an override, the meter does not tell what the bucket owes.
+#[inline(always)]
+fn is_read(scratch: &PacketScratch, way: u32, meter: &Meter) -> bool {
+    MEASURES.get(scratch.keyed.first + way).is_some_and(|measure| meter.measure() == *measure)
 }
 
-/// Returns 1 if a way has a wide state with no more than one event, or connection, or that of a limit that is gone.
+/// Returns 1 if a way has a wide state with no more than one event, or connection, as far as that [is read](is_read), or that of a
+/// limit that is gone.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn holds_one(way: u32) -> u32 {
@@ -540,6 +560,9 @@ extern "C" fn holds_one(way: u32) -> u32 {
     }
     let epoch = scratch.binding.epoch();
     let Some(meter) = METERS.get(half(epoch, scratch.keyed.usage_meter)) else { return 1 };
+    if !is_read(scratch, way, meter) {
+        return 0;
+    }
     let Some(wide) = Wide::at(epoch, scratch.keyed.first + way, Binding(0)) else { return 0 };
     wide.holds_one(meter, scratch.reread().time.now).into()
 }

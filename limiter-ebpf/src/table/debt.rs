@@ -8,7 +8,10 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::maps::{METERS, PROFILES, SOURCES},
+    kernel::{
+        barrier::black_box,
+        maps::{METERS, PROFILES, SOURCES},
+    },
     policy::{active, profile},
 };
 
@@ -122,7 +125,9 @@ pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
         };
         let differs =
             u64::from(limit_id ^ settings.limit_ids[place]) | scale ^ meter.gcra.scale().0;
-        places |= u32::from(differs == 0) << place;
+        // Without a branch, as in `owed`: the sign is that of one or the other unless it is zero.
+        let is_same = !(differs | differs.wrapping_neg()) >> 63;
+        places |= black_box((is_same << place) as usize) as u32;
     }
     places
 }

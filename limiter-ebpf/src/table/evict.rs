@@ -68,6 +68,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
         set_ref.set_allowance(true);
         return EntryId::SET_FULL.0;
     }
+    let way = scratch.unknown(way) & (WAYS - 1);
     let is_free = set_ref.tag(way) == 0;
     scratch.was_full = u64::from(clock::tick().is_some() && !is_free);
     let may_owe = owes || is_free;

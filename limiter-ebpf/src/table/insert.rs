@@ -140,40 +140,12 @@ extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_sha
         let before = active::settings(epoch.wrapping_sub(1));
         let charged =
             before.map_or(0, |before| scratch.newcomer.facts.charged(epoch, settings, before));
+        scratch.credit = scratch.untracked(profile);
+        escape(scratch);
         for place in 0..INLINE {
-            let number = half(epoch, profile.meters[place]);
-            let Some(meter) = METERS.get(number) else { continue };
-            if settings.inline[place] & profile.limits == 0 {
-                continue;
-            }
-            // SAFETY: as above.
-            let (bucket, limit_id) = unsafe {
-                let word = cell(&raw mut (*source).words[place]);
-                let scale = cell(&raw mut (*source).scales[place]);
-                (Bucket { word, scale }, &raw mut (*source).limit_ids[place])
-            };
-            let after = settings.limit_ids[place];
-            // SAFETY: as above.
-            if unsafe { limit_id.read_volatile() } == after {
-                bucket.rescale(meter.gcra.scale(), |word, from| {
-                    carry_word(word, from.0, 0, number, scratch.time_of(&meter.gcra))
-                });
-            } else {
-                let credited = meter.gcra.untracked_units(scratch.untracked(profile));
-                bucket.renew(&meter.gcra, scratch.time_of(&meter.gcra), credited);
-                // SAFETY: as above.
-                unsafe { limit_id.write_volatile(after) };
-                // One that owes nothing any more is charged to nothing; its time may be long ago.
-                if charged >> place & 1 != 0
-                    && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
-                {
-                    let word = scratch.newcomer.word(limit, &meter.gcra);
-                    if debt::owes(word, meter.gcra.scale().0, scratch.time_of(&meter.gcra)) != 0 {
-                        let credited = meter.gcra.untracked_units(scratch.untracked(profile));
-                        let word = word.wrapping_add(credited);
-                        let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
-                    }
-                }
+            if settings.inline[place] & profile.limits != 0 {
+                let is_charged = charged >> place & 1;
+                migrate_limit_at(source, place as u32, epoch, profile.meters[place], is_charged);
             }
         }
         if scratch.newcomer.facts.bytes() != 0 {
@@ -181,5 +153,52 @@ extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_sha
             unsafe { add(source, false, 1, scratch.newcomer.facts.bytes()) };
         }
     });
+    0
+}
+
+/// Brings the limit at a place of an entry up to date, which has the meter of this number. The lock of the entry is held. It is
+/// verified by itself, once for all places.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn migrate_limit_at(
+    source: *mut Source,
+    place: u32,
+    epoch: u32,
+    number: u32,
+    is_charged: u32,
+) -> u32 {
+    let (place, number) = (place as usize & (INLINE - 1), half(epoch, number));
+    let (false, Some(scratch), Some(settings), Some(meter)) =
+        (source.is_null(), PacketScratch::get(), active::settings(epoch), METERS.get(number))
+    else {
+        return 0;
+    };
+    // SAFETY: the caller looked the entry up in this run, and holds its lock, so no binding is asked for; its fields are
+    // aligned words.
+    let (bucket, limit_id) = unsafe {
+        let word = MapWord::new(&raw mut (*source).words[place]);
+        let scale = MapWord::new(&raw mut (*source).scales[place]);
+        (Bucket { word, scale }, &raw mut (*source).limit_ids[place])
+    };
+    let (now, after) = (scratch.time_of(&meter.gcra), settings.limit_ids[place]);
+    // SAFETY: as above.
+    if unsafe { limit_id.read_volatile() } == after {
+        bucket.rescale(meter.gcra.scale(), |word, from| carry_word(word, from.0, 0, number, now));
+        return 0;
+    }
+    let credited = meter.gcra.untracked_units(scratch.credit);
+    bucket.renew(&meter.gcra, now, credited);
+    // SAFETY: as above.
+    unsafe { limit_id.write_volatile(after) };
+    // One that owes nothing any more is charged to nothing; its time may be long ago.
+    if is_charged != 0
+        && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
+    {
+        let word = scratch.newcomer.word(limit, &meter.gcra);
+        if debt::owes(word, meter.gcra.scale().0, now) != 0 {
+            let word = word.wrapping_add(credited);
+            let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);
+        }
+    }
     0
 }

@@ -1,13 +1,11 @@
 //! The slots of a wide state.
 
-use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
-
 use limiter_common::{
     abi::state::{SLOTS, WideState},
     base::slots::Slots,
 };
 
-use crate::kernel::barrier::black_box;
+use crate::kernel::{atomics::exchange, barrier::black_box};
 
 /// The slots of a wide state.
 #[derive(Clone, Copy)]
@@ -45,7 +43,7 @@ impl Slots for Row {
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
         self.at(place).map_or(0, |word| {
             // SAFETY: see `at`; an aligned word.
-            unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, current, new).0 }
+            unsafe { exchange(word, current, new) }
         })
     }
 }

@@ -5,11 +5,37 @@
 
 use limiter_common::{
     abi::state::{SLOTS, WideState},
-    algorithm::concurrent::{Concurrent, Table},
+    algorithm::{
+        concurrent::{Concurrent, Table},
+        sliding_log::{Log, SlidingLog},
+    },
     base::slots::Slots,
 };
 
 use super::row::Row;
+
+impl Log for Row {
+    #[inline(always)]
+    fn forget(&self, time: u64) {
+        for part in 0..(SLOTS / PART) as u32 {
+            forget_part(self.0, part, time);
+        }
+    }
+}
+
+/// Slots of a log that are gone through at once.
+const PART: usize = 8;
+
+/// Has the log forget what is to come at `time`, of a part of its slots.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn forget_part(state: *mut WideState, part: u32, time: u64) -> u32 {
+    if let Some(row) = given(state) {
+        let first = part as usize * PART;
+        SlidingLog::forget(&row, first..first + PART, time);
+    }
+    0
+}
 
 impl Table for Row {
     #[inline(always)]

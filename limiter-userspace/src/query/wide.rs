@@ -8,6 +8,7 @@ use limiter_common::{
         kind::WideKind,
         meter::Meter,
         policer::Refusal,
+        sliding_log::Log,
     },
     base::{seed::Seed, slots::Slots, word::Word},
     packet::headers::Packet,
@@ -90,6 +91,8 @@ impl Slots for Copy {
         self.load(place)
     }
 }
+
+impl Log for Copy {}
 
 impl Table for Copy {}
 

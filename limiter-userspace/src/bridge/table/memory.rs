@@ -12,7 +12,7 @@ use std::{
 };
 
 use limiter_common::{
-    algorithm::concurrent,
+    algorithm::{concurrent, sliding_log},
     base::{slots::Slots, word::Word},
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -146,3 +146,5 @@ impl Slots for WideSlots<'_> {
 }
 
 impl concurrent::Table for WideSlots<'_> {}
+
+impl sliding_log::Log for WideSlots<'_> {}
