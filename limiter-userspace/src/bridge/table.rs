@@ -8,6 +8,8 @@
 //! * A newcomer goes to its second set only when all keys of its first set owe. When those of both do, one of them is moved to
 //!   the other set that it may be in. When none can be moved, the newcomer is charged to the shared state of its row. That
 //!   befalls the first one when more than 90 % of all keys owe.
+//! * Each set notes until when all keys that a newcomer could replace owe. So a flood of newcomers does not read these keys again and
+//!   again. Whatever lowers what a key owes resets the note.
 //! * Each set counts the keys that it is the first set of and that are in their second one. So most look-ups need one set.
 //!
 //! **One owner.** A process has the table alone, by a lock on its file, and one thread decides at a time. So words are
@@ -68,8 +70,7 @@ pub(super) enum Open {
     Shared(Entry),
 }
 
-/// How long no key is moved after none could be, in nanoseconds. A search reads up to 34 sets, and newcomers to a full table would
-/// have everybody wait for theirs.
+/// How long no key is moved after none could be, in nanoseconds. A search asks up to 34 sets, and those that noted nothing are read.
 const REST: u64 = 1_000_000;
 
 /// The entries of a table. A clone is of the same entries, and any thread may read it while the owner of the table decides: of an entry
@@ -78,6 +79,15 @@ const REST: u64 = 1_000_000;
 pub struct Entries {
     memory: Memory,
     layout: Layout,
+}
+
+/// Until when a set has no room for a newcomer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Full {
+    /// For newcomers of this class, which has its share of the set; for all without it.
+    class: Option<u16>,
+    /// When the first of the entries that they could have owes nothing any more, in nanoseconds.
+    until: u64,
 }
 
 /// The state of limits on requests.
@@ -89,6 +99,8 @@ pub struct Table {
     tags: Box<[[Cell<u32>; WAYS]]>,
     /// For each set, how many keys that it is the first set of are in their second one.
     away: Box<[Cell<u32>]>,
+    /// For each set, until when it has no room. What lowers what a key of the set owes resets it.
+    full: Box<[Cell<Full>]>,
     /// When keys of each area are moved again, in nanoseconds.
     moves_from: [Cell<u64>; 2],
     /// The entries that have a key.
@@ -139,9 +151,10 @@ impl Table {
     fn new(memory: Memory, layout: Layout, seed: [u64; 2], began: Began) -> Self {
         let tags = (0..layout.sets()).map(|_| Default::default()).collect();
         let away = vec![Cell::new(0); layout.sets()].into();
+        let full = vec![Cell::default(); layout.sets()].into();
         let entries = Entries { memory, layout };
         let (moves_from, keys) = (Default::default(), Cell::new(0));
-        Self { entries, seed, tags, away, moves_from, keys, began }
+        Self { entries, seed, tags, away, full, moves_from, keys, began }
     }
 
     /// How the table began.
@@ -230,10 +243,28 @@ impl Table {
         share: usize,
         taken: &impl Fn(Entry) -> bool,
     ) -> Option<Entry> {
-        let entries = || self.open_to(set, key, share).filter(|entry| !taken(*entry));
-        let is_free = |entry: &Entry| self.tags[set][entry.way()].get() == 0;
-        let is_idle = |entry: &Entry| self.owes(*entry, now) == 0;
-        entries().find(is_free).or_else(|| entries().find(is_idle))
+        let class = self.bound(set, key, share);
+        let full = self.full[set].get();
+        if now < full.until && (full.class.is_none() || full.class == class) {
+            return None;
+        }
+        let entries = || self.open_to(set, key, class);
+        let owes = |entry: Entry| match self.is_free(entry) {
+            true => 0,
+            false => self.owes(entry, now),
+        };
+        let is_free = |entry: &Entry| self.is_free(*entry) && !taken(*entry);
+        let is_idle = |entry: &Entry| owes(*entry) == 0 && !taken(*entry);
+        let found = entries().find(is_free).or_else(|| entries().find(is_idle));
+        if found.is_none() {
+            let rest = entries().map(owes).min().unwrap_or_default();
+            self.full[set].set(Full { class, until: now.saturating_add(rest) });
+        }
+        found
+    }
+
+    fn is_free(&self, entry: Entry) -> bool {
+        self.tags[entry.set()][entry.way()].get() == 0
     }
 
     /// Moves a key that owes from one of these sets to the other one that it may be in. Returns the entry that it had; `None` if
@@ -252,7 +283,8 @@ impl Table {
         if now < moves_from.get() {
             return None;
         }
-        let entries = sets.into_iter().flat_map(|set| self.open_to(set, key, share));
+        let open = |set| self.open_to(set, key, self.bound(set, key, share));
+        let entries = sets.into_iter().flat_map(open);
         let moved = entries.filter(|entry| !taken(*entry)).find_map(|from| {
             let key = self.key(from);
             let other = match self.layout.first_set(area, key) {
@@ -272,12 +304,16 @@ impl Table {
         Some(from)
     }
 
-    /// The entries of a set that a key can have if they are free or idle, its home first: all of them, or those of its class where
-    /// that has its `share` of the set.
-    fn open_to(&self, set: usize, key: Key, share: usize) -> impl Iterator<Item = Entry> {
-        let is_full = self.entries_of(set, key.class()).count() >= share;
+    /// The class of a key, where that has its `share` of a set: the key can have an entry of its class alone.
+    fn bound(&self, set: usize, key: Key, share: usize) -> Option<u16> {
+        (self.entries_of(set, key.class()).count() >= share).then(|| key.class())
+    }
+
+    /// The entries of a set that a key can have if they are free or idle, its home first: all of them, or those of the class that
+    /// it is [bound](Self::bound) to.
+    fn open_to(&self, set: usize, key: Key, bound: Option<u16>) -> impl Iterator<Item = Entry> {
         let entries = (0..WAYS).map(move |way| self.layout.entry(set, (key.home() + way) % WAYS));
-        entries.filter(move |entry| !is_full || self.is_of(*entry, key.class()))
+        entries.filter(move |entry| bound.is_none_or(|class| self.is_of(*entry, class)))
     }
 
     /// The entries of a set that a class has.
@@ -317,6 +353,7 @@ impl Table {
             // Its places are open for the new time, whenever the last one was taken.
             word = SlidingLog::begun_at(now);
         }
+        self.lowered(entry);
         let other = self.state(entry).other();
         self.write(entry, other, word, meter.measure());
         self.store(entry, Field::SECOND, self.key(entry).second(other));
@@ -367,8 +404,16 @@ impl Table {
         if measure.concurrent().held(&slots, now) == 0 {
             // It owes nothing, so another key can have the entry.
             self.store(entry, self.state(entry), 0);
+            self.lowered(entry);
         }
         released as u64
+    }
+
+    /// Notes that the key of an entry may owe less than before.
+    pub(super) fn lowered(&self, entry: Entry) {
+        if let Some(full) = self.full.get(entry.set()) {
+            full.set(Full::default());
+        }
     }
 
     /// Gives an entry to a key with this state. It is free meanwhile.
@@ -397,6 +442,7 @@ impl Table {
                 self.away[first].update(|away| away.saturating_sub(1));
             }
         }
+        self.lowered(entry);
         self.store(entry, Field::FIRST, 0);
     }
 

@@ -53,6 +53,10 @@ fn bucket(burst: u64) -> Meter {
     Meter::bucket(Rate::per_second(1).bucket(burst, 1).unwrap())
 }
 
+fn window() -> Meter {
+    Meter::fixed(Window::new(5, SECOND).unwrap())
+}
+
 fn log() -> Meter {
     Meter::of_sliding_log(SlidingLog::new(5, 60 * SECOND).unwrap())
 }
@@ -123,6 +127,23 @@ fn newcomers_have_room_until_nine_tenths_of_all_keys_owe() {
     assert!((0.4..=0.5).contains(&fill_of_half), "{fill_of_half}");
     let fill_of_three = fill(WAYS / 2, |number| (number % 3) as u16);
     assert!(fill_of_three > 0.9, "{fill_of_three}");
+}
+
+#[test]
+fn a_set_whose_keys_all_owe_is_not_searched_until_the_first_owes_nothing() {
+    let table = Table::in_memory(16);
+    for number in 0..16 {
+        owing(&table, number).unwrap();
+    }
+    let vacancy = |now| table.vacancy(Area::Keys, key(16), now, WAYS, |_| false);
+    let first = table.layout.entry(0, 0);
+    let until = NOW + table.owes(first, NOW);
+    assert_eq!(vacancy(NOW), None);
+    // Nobody told of it, so only a search would find it.
+    table.word(first).compare_exchange(table.word(first).get(), bucket(5).fresh(NOW));
+    assert_eq!((vacancy(until - 1), vacancy(until).is_some()), (None, true));
+    table.lowered(first);
+    assert_eq!(vacancy(NOW), Some(first));
 }
 
 #[test]
@@ -460,6 +481,54 @@ proptest! {
             for set in 0..table.layout.sets() {
                 for class in 0..3 {
                     prop_assert!(table.entries_of(set, class).count() <= share);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// What is noted of full sets hides no room, whatever keys do meanwhile.
+    #[test]
+    fn a_set_has_room_exactly_where_a_key_owes_nothing(
+        // So short that mostly all keys owe.
+        steps in prop::collection::vec((0..160_u64, 0..SECOND / 64, 0..3_u16, 0..12_u8), 250),
+        share in prop::sample::select(vec![WAYS / 2, WAYS]),
+    ) {
+        let (table, meter, mut now) = (Table::in_memory(64), bucket(5), NOW);
+        for (number, pause, class, step) in steps {
+            now += pause;
+            let key = key(number).of_class(class);
+            let entry = table.find(Area::Keys, key).or_else(|| {
+                let entry = table.vacancy(Area::Keys, key, now, share, |_| false)?;
+                table.insert(entry, key, &meter, now);
+                Some(entry)
+            });
+            match (entry, step) {
+                (None, _) => {}
+                (Some(entry), 0) => table.free(entry),
+                // State of another algorithm begins anew.
+                (Some(entry), 1) => table.carry(entry, &window(), now),
+                (Some(entry), 2) => {
+                    let word = table.word(entry);
+                    word.compare_exchange(word.get(), meter.give_back(word.get(), now, 1));
+                    table.lowered(entry);
+                }
+                (Some(entry), _) => {
+                    table.carry(entry, &meter, now);
+                    charge(&table, entry, &meter, now);
+                }
+            }
+            for set in 0..table.layout.sets() {
+                let newcomer = key.of_class(class ^ 1);
+                for key in [key, newcomer] {
+                    let bound = table.bound(set, key, share);
+                    let mut open = table.open_to(set, key, bound);
+                    let has_room = open.any(|it| table.is_free(it) || table.owes(it, now) == 0);
+                    let found = table.vacancy_in(set, key, now, share, &|_| false);
+                    prop_assert_eq!(found.is_some(), has_room);
                 }
             }
         }

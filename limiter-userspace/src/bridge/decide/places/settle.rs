@@ -20,6 +20,9 @@ impl Limited<'_> {
                 (Settlement::Refund, _) => place.entry(),
                 (Settlement::Charge, _) => self.made(at),
             };
+            if settlement == Settlement::Refund {
+                self.table.lowered(entry);
+            }
             let (meter, now, cost) = (self.meter(at), self.now, place.cost);
             let word = self.table.word(entry);
             if kind == Some(WideKind::SlidingLog) {

@@ -102,6 +102,28 @@ fn keys_that_share_a_state_are_charged_together() {
     assert!(passed < 200 * 3, "{passed}");
 }
 
+/// Also where all keys owed, and that was noted.
+#[test]
+fn a_refund_makes_room_for_a_newcomer() {
+    let mut decider = decider(&policy(&[by_source("source", per_minute(1, 3))]));
+    let from = |number: u32| {
+        let source = Some(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into());
+        Asked { source, ..Asked::default() }
+    };
+    for number in 0..8_000 {
+        decider.ask(&from(number), NOW);
+    }
+    let shared = decider.counts().shared;
+    assert!(shared > 4_000);
+    for number in 0..8_000 {
+        decider.settled(&from(number), 1, Settlement::Refund, NOW);
+    }
+    for number in 8_000..8_500 {
+        decider.ask(&from(number), NOW);
+    }
+    assert_eq!(decider.counts().shared, shared, "no key owes any more");
+}
+
 /// Other numbers leave a debt of more than one request as it was, in time.
 #[test]
 fn a_debt_outlives_other_numbers() {
