@@ -53,7 +53,7 @@ const LATELY: u64 = 10_000_000_000;
 /// The most questions at once. The agent has room for 64 connections of those it trusts.
 const AT_ONCE: usize = 16;
 /// The time for one question about any source, in ns, and for how many the agent may be asked after a rest. A question takes it
-/// some 200 us of CPU time, and pushes need the rest.
+/// some 150 us of CPU time, and pushes need the rest.
 const QUESTION: u64 = 500_000;
 const BURST: u64 = 200;
 /// The most sources of which something is kept.

@@ -1,11 +1,11 @@
 //! Looking at single entries of the maps, as packets do, without a trace of it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use aya::Pod;
-use limiter_common::{base::address::Address, memory::cache::Cached};
+use limiter_common::{abi::layout::map, base::address::Address, memory::cache::Cached};
 
-use super::{maps::Maps, object::object, prefix_rules::PrefixRules, sys};
+use super::{maps::Maps, prefix_rules::PrefixRules, sys};
 use crate::{
     error::Result,
     policy::{Layered, recompile},
@@ -48,15 +48,23 @@ impl Maps {
 
     /// What the CPUs hold of a source.
     pub(crate) fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
-        let slots = self.place(source)?.slot & !(Cached::SPREAD - 1);
-        let all = (slots..slots + Cached::SPREAD).map(|slot| self.cached_at(slot, source));
-        Ok(all.collect::<Result<Vec<_>>>()?.concat())
+        let first = u32::from(self.place(source)?.slot & !(Cached::SPREAD - 1));
+        self.cached_in(first..first + u32::from(Cached::SPREAD), source)
     }
 
     /// What the CPUs hold of a source in one of its slots.
     pub(crate) fn cached_at(&self, slot: u16, source: &Address) -> Result<Vec<Cached>> {
-        let failed = |error| object("read the caches of the CPUs", &error);
-        let per_cpu = self.cache.get(&slot.into(), 0).map_err(failed)?;
-        Ok(per_cpu.iter().filter(|cached| cached.is_of(source)).copied().collect())
+        self.cached_in(slot.into()..u32::from(slot) + 1, source)
+    }
+
+    fn cached_in(&self, slots: Range<u32>, source: &Address) -> Result<Vec<Cached>> {
+        let mut cached = self.cache(slots)?;
+        cached.retain(|cached| cached.is_of(source));
+        Ok(cached)
+    }
+
+    /// The caches of all CPUs, of these slots.
+    pub(super) fn cache(&self, slots: Range<u32>) -> Result<Vec<Cached>> {
+        Ok(self.with_map(map::CACHE, |map| sys::per_cpu_values(map, slots))?.unwrap_or_default())
     }
 }

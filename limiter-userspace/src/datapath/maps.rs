@@ -18,7 +18,7 @@ use limiter_common::{
         policy::Head,
     },
     base::tally::Tally,
-    memory::{cache::Cached, event::EventStats},
+    memory::event::EventStats,
 };
 
 use super::{
@@ -36,7 +36,6 @@ pub struct Maps {
     pub(crate) head: Array<MapData, Head>,
     pub(crate) prefixes: ArrayOfMaps<MapData, MapData>,
     pub(crate) destinations: ArrayOfMaps<MapData, MapData>,
-    pub(crate) cache: PerCpuArray<MapData, Cached>,
     pub(crate) counters: PerCpuArray<MapData, SlotCounters>,
     pub(crate) unloaded: PerCpuArray<MapData, Tally>,
     pub(crate) tallies: PerCpuArray<MapData, LimitTally>,
@@ -112,7 +111,6 @@ impl Maps {
             head: typed(pins, map::HEAD)?,
             prefixes: typed(pins, map::PREFIXES)?,
             destinations: typed(pins, map::DESTINATIONS)?,
-            cache: typed(pins, map::CACHE)?,
             counters: typed(pins, map::COUNTERS)?,
             unloaded: typed(pins, map::UNLOADED)?,
             tallies: typed(pins, map::TALLIES)?,

@@ -197,9 +197,10 @@ impl Maps {
     /// What the system says.
     pub fn outstanding(&self) -> Result<HashMap<Address, Outstanding>> {
         let mut outstanding: HashMap<_, Outstanding> = HashMap::new();
-        for slot in self.cache.iter() {
-            let per_cpu = slot.map_err(|error| object("read the caches of the CPUs", &error))?;
-            for cached in per_cpu.iter().filter(|cached| cached.is_untold()) {
+        let some = u32::from(Cached::SPREAD);
+        for first in (0..Cached::SLOTS).step_by(some as usize) {
+            let cached = self.cache(first..first + some)?;
+            for cached in cached.iter().filter(|cached| cached.is_untold()) {
                 outstanding.entry(cached.source).or_default().add(cached);
             }
         }

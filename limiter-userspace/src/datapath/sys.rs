@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io,
     mem::{MaybeUninit, size_of, zeroed},
+    ops::Range,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use aya::Pod;
+use aya::{Pod, util::nr_cpus};
 use aya_obj::generated::{
     bpf_attach_type, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_map_type, bpf_prog_info,
     bpf_prog_type,
@@ -229,6 +230,31 @@ pub(crate) fn for_each<K: Pod + Default, V: Pod + Default>(
         }
         first = false;
     }
+}
+
+/// The values of these places of an array per CPU: those of all CPUs of the first place, then those of the next one.
+pub(crate) fn per_cpu_values<V: Pod + Default>(
+    map: BorrowedFd<'_>,
+    places: Range<u32>,
+) -> io::Result<Vec<V>> {
+    // The kernel rounds the size of values up.
+    const { assert!(size_of::<V>().is_multiple_of(8)) };
+    let cpus = nr_cpus().map_err(|(_, error)| error)?;
+    let mut keys = vec![0_u32; places.len()];
+    let mut values = vec![V::default(); places.len() * cpus];
+    // The cursor is the place before. That before the first one is none of the array.
+    let mut cursor = places.start.wrapping_sub(1);
+    let mut attributes = attributes();
+    // SAFETY: writing to a member of a union of integers.
+    let batch = unsafe { &mut attributes.batch };
+    batch.in_batch = &raw mut cursor as u64;
+    batch.out_batch = batch.in_batch;
+    batch.keys = keys.as_mut_ptr() as u64;
+    batch.values = values.as_mut_ptr() as u64;
+    batch.count = keys.len() as u32;
+    batch.map_fd = map.as_raw_fd() as u32;
+    bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut attributes)?;
+    Ok(values)
 }
 
 /// Writes many entries of an array, a hash map or a trie at once.

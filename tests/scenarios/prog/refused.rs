@@ -1,5 +1,7 @@
 //! Refusals from the CPU cache, without reading the entry of the source: verdicts and counts stay the same.
 
+use std::collections::{BTreeSet, HashMap};
+
 use limiter_common::{
     algorithm::rate::SECOND,
     base::{address::Address, tally::Tally},
@@ -34,6 +36,28 @@ fn dropped(program: &TestProgram, address: [u8; 4]) -> (u64, u64) {
     let outstanding = program.maps().outstanding().unwrap();
     let outstanding = outstanding.get(&key).map_or(0, |it| it.dropped.packets);
     (program.source(&key).unwrap().unwrap().dropped.packets, outstanding)
+}
+
+#[test]
+fn what_is_cached_of_each_source_is_what_is_cached_of_all() {
+    let mut program = here(&[(Builtin::Source, tokens(5))]);
+    program.at(NOW).unwrap();
+    // They have slots in all parts of the cache.
+    let sources: Vec<_> = (0..=u8::MAX).map(|last| [10, 7, 0, last]).collect();
+    for source in &sources {
+        program.run_many(&udp(*source), 20).unwrap();
+    }
+    let all = program.maps().outstanding().unwrap();
+    let of_each = sources.iter().map(|source| {
+        let key = Address::v4(*source);
+        (key, program.maps().outstanding_of(&key).unwrap())
+    });
+    let of_each: HashMap<_, _> =
+        of_each.filter(|(_, found)| *found != Default::default()).collect();
+    assert_eq!(of_each, all);
+    let places = all.keys().map(|key| program.maps().place(key).unwrap().slot / Cached::SPREAD);
+    let parts = places.collect::<BTreeSet<_>>().len();
+    assert_eq!(parts, (Cached::SLOTS / u32::from(Cached::SPREAD)) as usize, "{}", all.len());
 }
 
 /// A program on one CPU, because each CPU caches refusals of its own.
