@@ -1,6 +1,11 @@
 //! The description of the machine that the figures are from.
 
-use std::{fs, path::Path, process::Command, time::SystemTime};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime},
+};
 
 use limiter_userspace::output::timestamp::utc;
 use serde_json::{Value, json};
@@ -78,6 +83,16 @@ impl Machine {
         }
         warnings
     }
+}
+
+/// The time that the hypervisor had CPUs of this machine do other work since it started, of all CPUs; `None` if it is not told.
+pub(crate) fn stolen() -> Option<Duration> {
+    /// The kernel counts here in hundredths of a second, whatever its tick.
+    const UNIT: Duration = Duration::from_millis(10);
+    let counts = text("/proc/stat")?;
+    // After the word `cpu` and seven others.
+    let count: u32 = counts.lines().next()?.split_whitespace().nth(8)?.parse().ok()?;
+    Some(UNIT * count)
 }
 
 /// The frequency of the timer interrupt (`CONFIG_HZ`), from the configuration of the kernel.

@@ -9,6 +9,8 @@ mod nginx;
 mod pushes;
 mod server;
 mod spop;
+mod stub;
+mod turns;
 
 use std::{path::Path, time::Duration};
 
@@ -28,9 +30,11 @@ use self::{
     nginx::Waits,
     pushes::Pushes,
     server::{Folder, GRPC, HTTP, POLICY, SPOP, Server, bridge},
+    stub::Stub,
+    turns::{Figures, TURN, Turns},
 };
 use super::{
-    sample::median,
+    machine::stolen,
     tables::{figures, lines},
     target::Target,
     text,
@@ -43,6 +47,8 @@ pub(crate) struct Requests {
     waits: Waits,
     flood: Flood,
     pushes: Pushes,
+    /// What the hypervisor took of all CPUs while answers and made-up users were measured.
+    stolen: Option<Duration>,
 }
 
 /// A load, and what the bridge made of it.
@@ -50,24 +56,22 @@ struct Rate {
     name: &'static str,
     connections: usize,
     is_half: bool,
-    /// Answers per second.
-    rate: f64,
-    /// The share of a CPU that the bridge took.
-    cpu: f64,
-    /// Microseconds until half of the answers, and until 99 % of them.
-    latency: [f64; 2],
+    seen: Figures,
 }
 
 impl Rate {
     /// Answers per second of CPU time.
     fn of_cpu(&self) -> f64 {
-        self.rate / self.cpu
+        self.seen.rate / self.seen.cpu
     }
 }
 
 const AUTH: &str = "/v1/auth, HTTP";
 const CALLS: &str = "ShouldRateLimit, gRPC";
+const STUB: &str = "a stub, HTTP";
 const NOTIFIES: &str = "SPOP, 16 at once";
+/// The most askers of a load.
+const MOST: usize = 64;
 
 /// Measures all of it. This thread is on the CPU that is measured, and moves to the other one of these.
 pub(crate) fn measure(
@@ -76,44 +80,49 @@ pub(crate) fn measure(
     quick: bool,
 ) -> Result<Requests> {
     let [other, _] = cpus.context("there is one CPU, and this takes two")?;
-    let (samples, length, users) =
-        if quick { (3, 900, 1_000_000) } else { (10, 3_600, 10_000_000) };
-    let length = Duration::from_millis(length);
+    let (samples, turns, users) = if quick { (3, 9, 1_000_000) } else { (10, 36, 10_000_000) };
     eprintln!("measuring decisions ...");
     let decisions = decisions::measure(samples)?;
     let (network, folder) = (Namespace::new()?, Folder::new("known", POLICY)?);
     // The servers stay on the CPU of this thread.
     let server = bridge(sandbox, &network, &folder, &[])?;
+    let stub = Stub::start(&folder)?;
     let nginx = nginx::start(sandbox, &network, &folder)?;
     let flooded = flood::start(sandbox, &network)?;
     let rounds = if quick { 5 } else { 15 };
     let floors = pushes::start(sandbox, rounds)?;
     pin_to_cpu(other).with_context(|| format!("cannot move to CPU {other}"))?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let before = stolen();
     eprintln!("measuring answers ...");
-    let rates = runtime.block_on(rates(&server, &folder, length))?;
+    let rates = runtime.block_on(rates((&server, &stub), &folder, turns))?;
     eprintln!("measuring nginx ...");
-    let waits = runtime.block_on(nginx::measure(&network, length))?;
+    let waits = runtime.block_on(nginx::measure(&network, turns))?;
     drop(nginx);
     eprintln!("measuring made-up users ...");
-    let flood = runtime.block_on(flood::measure(&flooded, users, length))?;
+    let flood = runtime.block_on(flood::measure(&flooded, users, turns))?;
+    let stolen = stolen().zip(before).map(|(after, before)| after.saturating_sub(before));
     eprintln!("measuring pushes ...");
     let pushes = floors.measure(rounds)?;
-    Ok(Requests { decisions, rates, waits, flood, pushes })
+    Ok(Requests { decisions, rates, waits, flood, pushes, stolen })
 }
 
-async fn rates(server: &Server, folder: &Folder, length: Duration) -> Result<Vec<Rate>> {
+async fn rates(
+    (server, stub): (&Server, &Stub),
+    folder: &Folder,
+    turns: usize,
+) -> Result<Vec<Rate>> {
     let mut rates = Vec::new();
-    for connections in [1, 16, 64] {
-        let path = folder.path(HTTP);
-        let mut askers = Vec::new();
-        for _ in 0..connections {
-            askers.push(connect(&path, http::auth, http::answer).await?);
-        }
-        rates.extend(full_and_half(server, AUTH, askers, length).await?);
+    for connections in [1, 16] {
+        let askers = askers(&folder.path(HTTP), connections, http::auth, http::answer).await?;
+        rates.extend(full_and_half(server, AUTH, askers, None, turns).await?);
     }
-    let calls = vec![Call::connect(&folder.path(GRPC)).await?; 64];
-    rates.extend(full_and_half(server, CALLS, calls, length).await?);
+    // The load that has a target, beside the stub.
+    let auth = askers(&folder.path(HTTP), MOST, http::auth, http::answer).await?;
+    let others = askers(&folder.path(stub::SOCKET), MOST, http::auth, http::answer).await?;
+    rates.extend(full_and_half(server, AUTH, auth, Some((stub, others)), turns).await?);
+    let calls = vec![Call::connect(&folder.path(GRPC)).await?; MOST];
+    rates.extend(full_and_half(server, CALLS, calls, None, turns).await?);
     let mut engines = Vec::new();
     for _ in 0..4 {
         let mut engine = connect(&folder.path(SPOP), spop::hello, spop::answer).await?;
@@ -121,8 +130,22 @@ async fn rates(server: &Server, folder: &Folder, length: Duration) -> Result<Vec
         engine.write = spop::questions;
         engines.push(engine);
     }
-    rates.extend(full_and_half(server, NOTIFIES, engines, length).await?);
+    rates.extend(full_and_half(server, NOTIFIES, engines, None, turns).await?);
     Ok(rates)
+}
+
+/// So many connections with a server, whose requests `write` writes and whose answers `read` finds.
+async fn askers(
+    socket: &Path,
+    connections: usize,
+    write: fn(u64, &mut Vec<u8>) -> u64,
+    read: fn(&[u8]) -> Result<Option<usize>>,
+) -> Result<Vec<Connection<UnixStream>>> {
+    let mut askers = Vec::new();
+    for _ in 0..connections {
+        askers.push(connect(socket, write, read).await?);
+    }
+    Ok(askers)
 }
 
 async fn connect(
@@ -134,46 +157,39 @@ async fn connect(
     Ok(Connection { stream, write, read, buffer: Vec::new() })
 }
 
-/// As fast as the bridge answers, and then half as fast.
+/// As fast as the bridge answers, and then half as fast, in turns with the stub if that is asked as well.
 async fn full_and_half<A: Ask + Send>(
     server: &Server,
     name: &'static str,
     mut askers: Vec<A>,
-    length: Duration,
-) -> Result<[Rate; 2]> {
+    mut beside: Option<(&Stub, Vec<A>)>,
+    turns: usize,
+) -> Result<Vec<Rate>> {
     let connections = askers.len();
     // The first answers find caches cold.
-    drive(&mut askers, length / TURNS, None).await?;
-    let mut questions = None;
-    let mut measure = async || {
-        let mut turns = Vec::new();
-        for _ in 0..TURNS {
-            let before = server.cpu_time()?;
-            let seen = drive(&mut askers, length / TURNS, questions).await?;
-            let cpu = (server.cpu_time()? - before).as_secs_f64() / seen.time.as_secs_f64();
-            let latency = [0.5, 0.99].map(|share| seen.latency(share));
-            turns.push([seen.rate(), cpu, latency[0], latency[1], seen.questions()]);
+    drive(&mut askers, TURN, None).await?;
+    let [mut full, mut half, mut of_stub] = [const { Turns::new() }; 3];
+    for _ in 0..turns {
+        full.turn(server, &mut askers, None).await?;
+    }
+    let full = full.figures();
+    let rate = Some(full.questions / 2.0);
+    for _ in 0..turns {
+        half.turn(server, &mut askers, rate).await?;
+        if let Some((stub, askers)) = &mut beside {
+            of_stub.turn(*stub, askers, rate).await?;
         }
-        let [rate, cpu, p50, p99, asked] = medians(&turns);
-        let is_half = questions.is_some();
-        questions = Some(asked / 2.0);
-        anyhow::Ok(Rate { name, connections, is_half, rate, cpu, latency: [p50, p99] })
-    };
-    Ok([measure().await?, measure().await?])
-}
-
-/// Turns of a load, of which the median is taken: other work on the machine disturbs some of them.
-const TURNS: u32 = 9;
-
-/// The medians of the figures of turns.
-fn medians<const N: usize>(turns: &[[f64; N]]) -> [f64; N] {
-    std::array::from_fn(|at| median(&turns.iter().map(|turn| turn[at]).collect::<Vec<_>>()))
+    }
+    let rate = |name, is_half, seen| Rate { name, connections, is_half, seen };
+    let mut rates = vec![rate(name, false, full), rate(name, true, half.figures())];
+    rates.extend(beside.map(|_| rate(STUB, true, of_stub.figures())));
+    Ok(rates)
 }
 
 impl Requests {
     /// The report as text.
     pub(crate) fn text(&self) -> String {
-        let Decisions { costs, users, growth } = &self.decisions;
+        let Decisions { costs, users, growth, single } = &self.decisions;
         let costs = costs.iter().map(|(name, figure)| (*name, *figure));
         let decisions = figures(["decision of the core", "ns"], 0, costs);
         let memory = format!(
@@ -181,9 +197,28 @@ impl Requests {
             users / 1_000_000,
             growth >> 10
         );
+        let stolen = self.stolen.map_or_else(String::new, |stolen| {
+            format!(
+                "\nThe hypervisor took {} ms of all CPUs until the end of made-up users.",
+                stolen.as_millis()
+            )
+        });
+        let mut table = Table::new([
+            Column::left("single decisions"),
+            Column::right("p50 ns"),
+            Column::right("p99 ns"),
+            Column::right("p99.9 ns"),
+            Column::right("p99.99 ns"),
+        ]);
+        for (name, [p50, p99, p999, p9999]) in single {
+            let [p50, p99, p999, p9999] =
+                [p50, p99, p999, p9999].map(|it| format!("{it:.0}").into());
+            table.row([Cell::from(*name), p50, p99, p999, p9999]);
+        }
         [
             decisions + "\n" + &memory,
-            self.rate_table() + "\n" + RATE_NOTES,
+            lines(&table) + "\n" + SINGLE_NOTES,
+            self.rate_table() + "\n" + RATE_NOTES + &stolen,
             self.waits.text(),
             self.flood.text(),
             self.pushes.text(),
@@ -202,17 +237,28 @@ impl Requests {
             Column::right("per CPU second"),
             Column::right("p50 µs"),
             Column::right("p99 µs"),
+            Column::right("quartiles"),
+            Column::right("p99 of all"),
+            Column::right("waited"),
+            Column::right("askers waited"),
         ]);
         for at in &self.rates {
+            let Figures { rate, cpu, p50, p99, quartiles: [low, high], p99_of_all, waited, .. } =
+                at.seen;
+            let [waited, askers_waited] = waited.map(|share| format!("{:.1} %", 100.0 * share));
             table.row([
                 Cell::from(at.name),
                 at.connections.to_string().into(),
                 if at.is_half { "half" } else { "full" }.into(),
-                format!("{:.0}", at.rate).into(),
-                format!("{:.0} %", 100.0 * at.cpu).into(),
+                format!("{rate:.0}").into(),
+                format!("{:.0} %", 100.0 * cpu).into(),
                 format!("{:.0}", at.of_cpu()).into(),
-                format!("{:.0}", at.latency[0]).into(),
-                format!("{:.0}", at.latency[1]).into(),
+                format!("{p50:.0}").into(),
+                format!("{p99:.0}").into(),
+                format!("{low:.0} to {high:.0}").into(),
+                format!("{p99_of_all:.0}").into(),
+                waited.into(),
+                askers_waited.into(),
             ]);
         }
         lines(&table)
@@ -224,7 +270,7 @@ impl Requests {
             self.rates.iter().rfind(|at| at.name == name && at.is_half == is_half)
         };
         let rate = |name| of(name, false).map_or(f64::NAN, Rate::of_cpu);
-        let half = of(AUTH, true).map_or(f64::NAN, |at| at.latency[1] / 1e3);
+        let half = of(AUTH, true).map_or(f64::NAN, |at| at.seen.p99 / 1e3);
         let decisions = self.decisions.costs.first().map_or(f64::NAN, |(_, it)| 1e3 / it.median);
         let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let (growth, flooded) = (mebibytes(self.decisions.growth), mebibytes(self.flood.growth()));
@@ -254,8 +300,15 @@ impl Requests {
     }
 }
 
+const SINGLE_NOTES: &str = "\
+A million decisions of two limits, one by one, as if 70,000 came in a second. Each has the reading of a clock in it. Made-up users
+owe for an hour, and have their share of all sets.";
+
 const RATE_NOTES: &str = "\
 The bridge is on one CPU, and who asks on another. Full: each asker waits for its answer and asks again.
 Half: half as many, evenly; time counts from when a question was due. Per CPU second: answers in a second
 of CPU time of the bridge, which other work on the machine does not change much. Targets take that of the
-most askers. Figures are medians of nine turns.";
+most askers. Figures are medians of turns of 100 ms. Quartiles: of the p99 of the turns. p99 of all: of all
+turns together. Waited: the part of the time that the server was ready to run while other work had its
+CPU, and the same of the thread that asks. The stub is a server that answers the same load at once, in
+turns with the bridge. What its p99 has comes from the machine and the askers.";

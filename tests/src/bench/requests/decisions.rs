@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr},
     process,
+    time::Instant,
 };
 
 use anyhow::Result;
@@ -17,7 +18,10 @@ use limiter_userspace::{
 };
 
 use super::{
-    super::{cpu::thread_time, sample::Figure},
+    super::{
+        cpu::thread_time,
+        sample::{Figure, quantile},
+    },
     server::resident,
 };
 
@@ -29,6 +33,8 @@ const KEYS: usize = 262_144;
 pub(super) const SOURCES: u64 = 1 << 16;
 /// Time between two requests, in nanoseconds.
 const STEP: u64 = 100;
+/// The same at 70,000 requests per second, about half of what a bridge answers.
+const HALF_STEP: u64 = 14_286;
 /// Limits by route.
 const ROUTES: usize = 256;
 /// Limits that are about the same request.
@@ -42,7 +48,12 @@ pub(super) struct Decisions {
     pub(super) users: u64,
     /// Bytes by which the memory of the process grew while they came.
     pub(super) growth: u64,
+    /// Nanoseconds that [`SHARES`] of single decisions did not exceed, by name.
+    pub(super) single: Vec<(&'static str, [f64; SHARES.len()])>,
 }
+
+/// Shares of single decisions.
+pub(super) const SHARES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 
 /// A request in the making.
 struct Asked {
@@ -62,7 +73,7 @@ impl Asked {
 
 impl Told for Asked {
     fn header(&self, name: &str) -> Option<&str> {
-        (name == "x-user-id").then_some(&self.user)
+        (name == "x-user-id" && !self.user.is_empty()).then_some(&self.user)
     }
 
     fn entry(&self, _: &str) -> Option<&str> {
@@ -78,6 +89,9 @@ struct Load {
     asked: Asked,
     /// Requests so far.
     count: u64,
+    /// The time, and that between two requests, in nanoseconds.
+    now: u64,
+    step: u64,
 }
 
 impl Load {
@@ -91,26 +105,51 @@ impl Load {
         let decider = Decider::new(&policy, Table::in_memory(KEYS))?;
         let paths = (0..ROUTES).map(|route| format!("/route/{route}")).collect();
         let asked = Asked { source: Ipv4Addr::LOCALHOST.into(), path: 0, user: String::new() };
-        Ok(Self { decider, paths, answer: Answer::default(), asked, count: 0 })
+        let answer = Answer::default();
+        Ok(Self { decider, paths, answer, asked, count: 0, now: 0, step: STEP })
     }
 
     /// Nanoseconds of a decision. `next` makes the next request of a random number and of the number of the request.
     fn sample(&mut self, mut next: impl FnMut(&mut Asked, u64, u64)) -> Result<f64> {
         let begin = thread_time()?;
         for _ in 0..BATCH {
-            self.count += 1;
-            next(&mut self.asked, random(self.count), self.count);
-            let request = Request {
-                method: Some("GET"),
-                host: None,
-                path: self.paths.get(self.asked.path).map(String::as_str),
-                domain: "",
-                source: Some(self.asked.source),
-                told: &self.asked,
-            };
-            self.decider.decide(&request, 1, self.count * STEP, &mut self.answer);
+            self.ask(&mut next);
+            self.decide();
         }
         Ok((thread_time()? - begin).as_nanos() as f64 / BATCH as f64)
+    }
+
+    fn ask(&mut self, mut next: impl FnMut(&mut Asked, u64, u64)) {
+        self.count += 1;
+        self.now += self.step;
+        next(&mut self.asked, random(self.count), self.count);
+    }
+
+    fn decide(&mut self) {
+        let request = Request {
+            method: Some("GET"),
+            host: None,
+            path: self.paths.get(self.asked.path).map(String::as_str),
+            domain: "",
+            source: Some(self.asked.source),
+            told: &self.asked,
+        };
+        self.decider.decide(&request, 1, self.now, &mut self.answer);
+    }
+
+    /// Nanoseconds that [`SHARES`] of a million decisions do not exceed, the reading of a clock included. Other work takes the CPU in
+    /// too few of them to be seen there.
+    fn single(&mut self, next: fn(&mut Asked, u64, u64)) -> [f64; SHARES.len()] {
+        self.step = HALF_STEP;
+        let mut times = Vec::with_capacity(BATCH as usize);
+        for _ in 0..BATCH {
+            self.ask(next);
+            let begin = Instant::now();
+            self.decide();
+            times.push(begin.elapsed().as_nanos() as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        SHARES.map(|share| quantile(&times, share))
     }
 
     /// Nanoseconds of a decision, of so many samples after one that fills the table.
@@ -164,6 +203,23 @@ pub(super) fn measure(samples: u64) -> Result<Decisions> {
     // Each user owes for an hour, and the table is full after the first sample.
     let owing = "  - { name: user, on: requests, rate: 1/h, burst: 1, key: user }\n";
     let full = Load::new(owing)?.samples(samples, next)?;
+    let known_only = |asked: &mut Asked, random: u64, _: u64| asked.source = known(random);
+    let mut beside = Load::new(&format!("{one}{owing}"))?;
+    beside.sample(known_only)?;
+    let calm = beside.single(known_only);
+    // Made-up users, but for every second request.
+    let mixed = |asked: &mut Asked, random: u64, count: u64| {
+        asked.source = known(random);
+        asked.user.clear();
+        if count.is_multiple_of(2) {
+            asked.name_user(count);
+        }
+    };
+    beside.sample(mixed)?;
+    let single = vec![
+        ("known sources", calm),
+        ("the same, beside as many made-up users", beside.single(mixed)),
+    ];
     let costs = vec![
         ("one limit, 1,024 known sources at random", of_few),
         ("one limit, 64 k known sources at random", by_source),
@@ -174,7 +230,7 @@ pub(super) fn measure(samples: u64) -> Result<Decisions> {
         ("one limit, a made-up user for each request", by_user),
         ("the same, all keys of the table owe", full),
     ];
-    Ok(Decisions { costs, users: (samples + 1) * BATCH, growth })
+    Ok(Decisions { costs, users: (samples + 1) * BATCH, growth, single })
 }
 
 /// One of the known sources.

@@ -1,15 +1,15 @@
 //! Made-up users, one for each request: what they cost those who ask beside them, and the memory of the bridge.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::Result;
 use limiter_tests::sandbox::{Namespace, Sandbox};
 
 use super::{
-    TURNS, connect, http,
-    load::{Connection, drive},
-    medians,
-    server::{Folder, HTTP, Server, bridge},
+    askers, http,
+    load::drive,
+    server::{Folder, HTTP, Scheduling as _, Server, bridge},
+    turns::{Figures, TURN, Turns, both},
 };
 
 /// A limit of known sources, and one by which each made-up user owes for an hour.
@@ -22,7 +22,7 @@ limits:
 /// The connections of those who ask about known sources, and of the others.
 const CONNECTIONS: usize = 32;
 /// How long made-up users ask until it is counted how many came.
-const TURN: Duration = Duration::from_millis(500);
+const COUNTED: Duration = Duration::from_millis(500);
 
 /// What made-up users did.
 pub(super) struct Flood {
@@ -32,14 +32,14 @@ pub(super) struct Flood {
     pub(super) rate: f64,
     /// Bytes of the memory of the bridge: before them, and after them.
     pub(super) memory: [u64; 2],
-    /// Microseconds until 99 % of the answers about known sources: beside others, and beside made-up users.
-    pub(super) latency: [f64; 2],
+    /// What askers about known sources saw: beside others, and beside made-up users.
+    pub(super) known: [Figures; 2],
 }
 
 impl Flood {
-    /// The latency beside made-up users, in units of that beside others.
+    /// The latency of known sources beside made-up users, in units of that beside others.
     pub(super) fn slowdown(&self) -> f64 {
-        let [others, made_up] = self.latency;
+        let [others, made_up] = self.known.map(|seen| seen.p99);
         made_up / others
     }
 
@@ -51,71 +51,74 @@ impl Flood {
 
     /// The report as text.
     pub(super) fn text(&self) -> String {
-        let ([before, after], [others, made_up]) = (self.memory.map(|it| it >> 10), self.latency);
+        let [before, after] = self.memory.map(|it| it >> 10);
+        let [others, made_up] = self.known.map(|seen| {
+            let Figures { p50, p99, quartiles: [low, high], p99_of_all, waited, .. } = seen;
+            let [waited, askers] = waited.map(|share| 100.0 * share);
+            format!(
+                "p50 {p50:.0} µs, p99 {p99:.0} µs (quartiles {low:.0} to {high:.0}, of all {p99_of_all:.0}); waited \
+                 {waited:.1} %, askers {askers:.1} %"
+            )
+        });
         format!(
             "{} million made-up users asked /v1/auth, {:.0} in a CPU second of the bridge.\n\
              Memory of the bridge: {before} KiB before them, {after} KiB after them.\n\
-             p99 of known sources, at half load: {others:.0} µs beside others, {made_up:.0} µs beside made-up users.",
+             Known sources, at half load, in turns of two bridges:\n\
+             beside others, of whom none was made up:  {others}\n\
+             beside made-up users, and after all these: {made_up}",
             self.users / 1_000_000,
             self.rate
         )
     }
 }
 
-/// Starts a bridge on the CPU of this thread.
-pub(super) fn start(sandbox: &Sandbox, network: &Namespace) -> Result<(Server, Folder)> {
-    let folder = Folder::new("flood", POLICY)?;
-    Ok((bridge(sandbox, network, &folder, &[])?, folder))
+/// Bridges on the CPU of the thread that starts them: one that no made-up user comes to, and another one.
+pub(super) type Bridges = [(Server, Folder); 2];
+
+/// Starts them.
+pub(super) fn start(sandbox: &Sandbox, network: &Namespace) -> Result<Bridges> {
+    let start = |name| {
+        let folder = Folder::new(name, POLICY)?;
+        anyhow::Ok((bridge(sandbox, network, &folder, &[])?, folder))
+    };
+    Ok([start("calm")?, start("flood")?])
 }
 
-type Askers = Vec<Connection<tokio::net::UnixStream>>;
-
-/// Has so many made-up users ask. `length` is that of a measurement of latency.
-pub(super) async fn measure(
-    (server, folder): &(Server, Folder),
-    users: u64,
-    length: Duration,
-) -> Result<Flood> {
-    // The bridge ends connections that are silent for long, so each measurement has its own.
-    let (known, made_up) = (|| askers(folder, http::auth), || askers(folder, http::made_up));
-    let full = drive(&mut known().await?, length / TURNS, None).await?;
-    // Half of the load, in two halves.
-    let rate = full.questions() / 4.0;
-    let beside = latency([known().await?, known().await?], rate, length).await?;
-    let mut made_up_askers = made_up().await?;
+/// Has so many made-up users ask, and then known sources in so many turns.
+pub(super) async fn measure([calm, flooded]: &Bridges, users: u64, turns: usize) -> Result<Flood> {
+    let [calm_socket, socket] = [calm, flooded].map(|(_, folder)| folder.path(HTTP));
+    let known = async |socket: &Path| askers(socket, CONNECTIONS, http::auth, http::answer).await;
+    let (server, mut made_up) =
+        (&flooded.0, askers(&socket, CONNECTIONS, http::made_up, http::any).await?);
     // The first answers fill the buffers of connections, which last as long as those.
-    drive(&mut made_up_askers, TURN, None).await?;
-    let (memory, cpu, mut came) = (server.resident()?, server.cpu_time()?, 0);
+    drive(&mut made_up, COUNTED, None).await?;
+    let (memory, cpu, mut came) = (server.resident()?, server.scheduled()?.ran, 0);
     while came < users {
-        came += drive(&mut made_up_askers, TURN, None).await?.answers;
+        came += drive(&mut made_up, COUNTED, None).await?.answers;
     }
-    let cpu = (server.cpu_time()? - cpu).as_secs_f64();
+    let cpu = (server.scheduled()?.ran - cpu).as_secs_f64();
     let memory = [memory, server.resident()?];
-    let beside_made_up = latency([known().await?, made_up().await?], rate, length).await?;
-    let latency = [beside, beside_made_up];
-    Ok(Flood { users: came, rate: came as f64 / cpu, memory, latency })
-}
-
-async fn askers(folder: &Folder, write: fn(u64, &mut Vec<u8>) -> u64) -> Result<Askers> {
-    let mut askers = Askers::new();
-    for _ in 0..CONNECTIONS {
-        askers.push(connect(&folder.path(HTTP), write, http::any).await?);
+    // Only now, as the bridge ends connections that are silent for long.
+    let mut loads = [
+        (&calm.0, [known(&calm_socket).await?, known(&calm_socket).await?], Turns::new()),
+        (server, [known(&socket).await?, made_up], Turns::new()),
+    ];
+    for (_, [known, _], _) in &mut loads {
+        // The first answers find caches cold.
+        drive(known, TURN, None).await?;
     }
-    Ok(askers)
-}
-
-/// Microseconds until 99 % of the answers about known sources, the first ones, while the others ask as often.
-async fn latency([mut known, mut others]: [Askers; 2], rate: f64, length: Duration) -> Result<f64> {
-    let mut turns = Vec::new();
-    for _ in 0..TURNS {
-        let length = length / TURNS;
-        let (seen, others) = tokio::join!(
-            drive(&mut known, length, Some(rate)),
-            drive(&mut others, length, Some(rate))
-        );
-        others?;
-        turns.push([seen?.latency(0.99)]);
+    let full = drive(&mut loads[0].1[0], TURN, None).await?;
+    // Half of the load, in two halves.
+    let rate = Some(full.questions() / 4.0);
+    for _ in 0..turns {
+        for (server, [known, others], seen) in &mut loads {
+            let before = both(*server)?;
+            let (of_known, of_others) =
+                tokio::join!(drive(known, TURN, rate), drive(others, TURN, rate));
+            of_others?;
+            seen.add(&of_known?, before, both(*server)?);
+        }
     }
-    let [p99] = medians(&turns);
-    Ok(p99)
+    let known = loads.map(|(_, _, mut seen)| seen.figures());
+    Ok(Flood { users: came, rate: came as f64 / cpu, memory, known })
 }

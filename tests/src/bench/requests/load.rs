@@ -29,6 +29,17 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// So many answers within a time, and the seconds until each of them or of those to a question, in any order.
+    pub(super) fn new(answers: u64, time: Duration, mut latencies: Vec<f64>) -> Self {
+        latencies.sort_by(f64::total_cmp);
+        Self { answers, time, latencies }
+    }
+
+    /// Microseconds until each answer.
+    pub(super) fn latencies(&self) -> impl Iterator<Item = f64> {
+        self.latencies.iter().map(|seconds| 1e6 * seconds)
+    }
+
     /// Answers per second.
     pub(super) fn rate(&self) -> f64 {
         self.answers as f64 / self.time.as_secs_f64()
@@ -76,16 +87,14 @@ pub(super) async fn drive<A: Ask + Send>(
             anyhow::Ok((asker, answers, latencies))
         });
     }
-    let mut seen = Seen { answers: 0, time: Duration::ZERO, latencies: Vec::new() };
+    let (mut all, mut latencies) = (0, Vec::new());
     while let Some(task) = tasks.join_next().await {
-        let (asker, answers, latencies) = task??;
+        let (asker, answers, own) = task??;
         askers.push(asker);
-        seen.answers += answers;
-        seen.latencies.extend(latencies);
+        all += answers;
+        latencies.extend(own);
     }
-    seen.time = begin.elapsed();
-    seen.latencies.sort_by(f64::total_cmp);
-    Ok(seen)
+    Ok(Seen::new(all, begin.elapsed(), latencies))
 }
 
 /// A connection that is asked by `write`, and whose answers `read` finds.

@@ -4,7 +4,6 @@ use std::{
     env,
     net::{SocketAddr, TcpStream},
     path::Path,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,11 +15,11 @@ use limiter_tests::{
 use limiter_userspace::output::table::{Cell, Column, Table};
 
 use super::{
-    super::tables::lines,
-    TURNS, http,
+    super::{sample::median, tables::lines},
+    http,
     load::{Connection, drive},
-    medians,
     server::{Folder, HTTP, Server},
+    turns::TURN,
 };
 
 /// Where the printed configuration answers.
@@ -103,24 +102,23 @@ fn connect(network: &Namespace, port: u16) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Measures each way for `length`, one after the other in turns.
-pub(super) async fn measure(network: &Namespace, length: Duration) -> Result<Waits> {
-    let mut turns = Vec::new();
-    for _ in 0..TURNS {
-        let mut turn = [0.0; 2 * WAYS.len()];
-        for (at, (_, port)) in turn.chunks_mut(2).zip(WAYS) {
+/// Measures each way so many turns, one after the other.
+pub(super) async fn measure(network: &Namespace, turns: usize) -> Result<Waits> {
+    let mut seen = [const { [const { Vec::new() }; 2] }; WAYS.len()];
+    for _ in 0..turns {
+        for (figures, (_, port)) in seen.iter_mut().zip(WAYS) {
             let stream = tokio::net::TcpStream::from_std(connect(network, port)?)?;
             let (write, read) = (http::page as fn(_, &mut _) -> _, http::answer as fn(&_) -> _);
             let mut clients = vec![Connection { stream, write, read, buffer: Vec::new() }];
             // The first requests connect nginx with the bridge.
-            drive(&mut clients, length / TURNS / 4, None).await?;
-            let seen = drive(&mut clients, length / TURNS, None).await?;
-            at.copy_from_slice(&[0.5, 0.99].map(|share| seen.latency(share)));
+            drive(&mut clients, TURN / 4, None).await?;
+            let turn = drive(&mut clients, TURN, None).await?;
+            for (all, share) in figures.iter_mut().zip([0.5, 0.99]) {
+                all.push(turn.latency(share));
+            }
         }
-        turns.push(turn);
     }
-    let [a, b, c, d, e, f] = medians(&turns);
-    Ok(Waits([[a, b], [c, d], [e, f]]))
+    Ok(Waits(seen.map(|figures| figures.map(|all| median(&all)))))
 }
 
 impl Waits {
@@ -154,5 +152,5 @@ impl Waits {
 }
 
 const NOTES: &str = "\
-A client on one connection, which asks again after each answer, in turns of the three ways. nginx, its
+A client on one connection, which asks again after each answer, in turns of 100 ms of the three ways. nginx, its
 service and the bridge share one CPU.";

@@ -3,13 +3,13 @@
 use std::{
     env, fs,
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{self, Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use limiter_tests::{
     command::binary,
     process::terminate,
@@ -55,6 +55,39 @@ impl Drop for Folder {
     }
 }
 
+/// What the scheduler did with threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scheduled {
+    /// How long they ran.
+    pub(super) ran: Duration,
+    /// How long they could have run, and had no CPU.
+    pub(super) waited: Duration,
+}
+
+impl Scheduled {
+    /// Reads it of a thread, from its `schedstat`.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let mut times = text.split(' ').map(|it| it.parse().map(Duration::from_nanos));
+        match (times.next(), times.next()) {
+            (Some(Ok(ran)), Some(Ok(waited))) => Ok(Self { ran, waited }),
+            _ => bail!("{} does not tell two times: {text}", path.display()),
+        }
+    }
+
+    /// Reads it of this thread.
+    pub(super) fn of_this_thread() -> Result<Self> {
+        Self::read(Path::new("/proc/thread-self/schedstat"))
+    }
+}
+
+/// A server whose threads are known.
+pub(super) trait Scheduling {
+    /// What the scheduler did with all of its threads.
+    fn scheduled(&self) -> Result<Scheduled>;
+}
+
 /// A server on the CPU that this thread had when it started it; it is stopped when this is dropped.
 pub(super) struct Server(Child);
 
@@ -77,18 +110,16 @@ impl Server {
     pub(super) fn resident(&self) -> Result<u64> {
         resident(self.0.id())
     }
+}
 
-    /// The CPU time of all its threads.
-    pub(super) fn cpu_time(&self) -> Result<Duration> {
-        let mut nanoseconds = 0;
+impl Scheduling for Server {
+    fn scheduled(&self) -> Result<Scheduled> {
+        let mut all = Scheduled::default();
         for task in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
-            let path = task?.path().join("schedstat");
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            let first = text.split(' ').next().and_then(|it| it.parse::<u64>().ok());
-            nanoseconds += first.with_context(|| format!("{} is empty", path.display()))?;
+            let Scheduled { ran, waited } = Scheduled::read(&task?.path().join("schedstat"))?;
+            all = Scheduled { ran: all.ran + ran, waited: all.waited + waited };
         }
-        Ok(Duration::from_nanos(nanoseconds))
+        Ok(all)
     }
 }
 
