@@ -1,5 +1,6 @@
 //! What a process asks `limiter_push` for, and what it is told.
 
+use super::state::Offence;
 use crate::base::address::Address;
 
 /// The frame that `limiter_push` is run on: a block of one source.
@@ -12,9 +13,41 @@ pub struct Push {
     pub lifts: u32,
     /// Until when it is blocked, in nanoseconds of the monotonic clock.
     pub until: u64,
+    /// Whose block it is: [`SHARED`] or [`CROWDSEC`].
+    pub owner: u64,
 }
 
-const _: () = assert!(size_of::<Push>() == 32);
+const _: () = assert!(size_of::<Push>() == 40);
+
+/// Of [`Push::owner`]: all commands and programs that push. They share one end for each source, the latest.
+pub const SHARED: u64 = 0;
+/// Of [`Push::owner`]: the decisions of CrowdSec. They have an end of their own for each source, the last that was pushed.
+pub const CROWDSEC: u64 = 1;
+
+/// The ends of a pushed block by owner, in nanoseconds: the source is blocked until the later one.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<T> {
+    /// That of [`SHARED`], in [`Offence::last`].
+    pub shared: T,
+    /// That of [`CROWDSEC`], in [`Offence::began`].
+    pub crowdsec: T,
+}
+
+impl Ends<u64> {
+    /// Those in a record under [`Penalty::PUSHED`](crate::policy::penalty::Penalty::PUSHED).
+    pub const fn of(offence: &Offence) -> Self {
+        Self { shared: offence.last, crowdsec: offence.began }
+    }
+}
+
+impl<T> Ends<T> {
+    /// The end of an owner, and that of the other one.
+    #[inline(always)]
+    pub fn split(self, owner: u64) -> (T, T) {
+        let Self { shared, crowdsec } = self;
+        if owner == CROWDSEC { (crowdsec, shared) } else { (shared, crowdsec) }
+    }
+}
 
 /// Of [`Push::lifts`]: the record and the block of the entry end.
 pub const LIFT: u32 = 1;
@@ -23,7 +56,7 @@ pub const LIFT_AGAIN: u32 = 2;
 
 /// It is done.
 pub const DONE: u32 = 1;
-/// A block that was pushed before lasts longer.
+/// A block that the same owner pushed before lasts longer.
 pub const LONGER: u32 = 2;
 /// All records of its set are of blocks that run.
 pub const FULL: u32 = 3;

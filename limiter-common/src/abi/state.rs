@@ -35,7 +35,7 @@ impl OffenceKey {
 }
 
 /// What is known of a source that was over a limit with a penalty, see
-/// [`penalty::Offence`](crate::policy::penalty::Offence).
+/// [`penalty::Offence`](crate::policy::penalty::Offence). Of a block that was pushed, two words are its [`Ends`](super::push::Ends).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offence {

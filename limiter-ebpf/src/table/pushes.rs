@@ -12,7 +12,7 @@ use aya_ebpf::programs::XdpContext;
 use limiter_common::{
     abi::{
         policy::half,
-        push::{self, Push},
+        push::{self, Ends, Push},
         state::OffenceRecord,
         table::WAYS,
     },
@@ -21,7 +21,7 @@ use limiter_common::{
         address::Address,
         word::{StoreWord as _, Word as _},
     },
-    policy::penalty::{Block, Penalty},
+    policy::penalty::{Block, Offence, Penalty},
     table::set::Place,
 };
 
@@ -52,7 +52,7 @@ pub fn run(ctx: &XdpContext) -> u32 {
         return push::REFUSED;
     }
     // SAFETY: the frame is as long.
-    let Push { source, lifts, until } = unsafe { (start as *const Push).read_unaligned() };
+    let Push { source, lifts, until, owner } = unsafe { (start as *const Push).read_unaligned() };
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return push::REFUSED;
     };
@@ -69,7 +69,7 @@ pub fn run(ctx: &XdpContext) -> u32 {
     if lock_offences() == 0 {
         return push::BUSY;
     }
-    let done = if lifts == 0 { write_record(until) } else { erase_record() };
+    let done = if lifts == 0 { write_record(until, owner) } else { erase_record(owner) };
     unlock_offences();
     if done != push::DONE && (done != push::NOT_BLOCKED || lifts != push::LIFT_AGAIN) {
         return done;
@@ -77,7 +77,8 @@ pub fn run(ctx: &XdpContext) -> u32 {
     if lifts == 0 {
         note_block(until);
     }
-    change_entry(lifts, until)
+    // The end of a decision may have moved to an earlier time.
+    change_entry(u32::from(lifts != 0 || owner != push::SHARED), until)
 }
 
 /// Returns 1 if the list `allow` has the source in the scratch, otherwise 0.
@@ -92,10 +93,10 @@ extern "C" fn is_allowed() -> u32 {
     u32::from(profile.is_some_and(|profile| profile.allowed > clock::now()))
 }
 
-/// Writes that the source in the scratch is blocked until then, in nanoseconds. The lock of the set of offences is held.
+/// Writes that an owner has the source in the scratch blocked until then, in nanoseconds. The lock of the set of offences is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn write_record(until: u64) -> u32 {
+extern "C" fn write_record(until: u64, owner: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return push::REFUSED };
     let line = match find_offence(scratch, Penalty::PUSHED) {
         NONE => make_offence(clock::now()),
@@ -106,28 +107,44 @@ extern "C" fn write_record(until: u64) -> u32 {
     }
     let Some(record) = offences::record(line) else { return push::REFUSED };
     let known = offences::words(record);
+    let (own, other) = Ends { shared: &known.last, crowdsec: &known.began }.split(owner);
     // The same again is asked for after `BUSY`.
-    if known.blocked.load() > until {
+    if owner == push::SHARED && own.load() > until {
         return push::LONGER;
     }
-    // As if it began when it ends: no penalty of the policy cuts it.
-    known.since.store(until);
-    known.blocked.store_release(until);
+    own.store(until);
+    block(&known, until.max(other.load()));
     push::DONE
 }
 
-/// Makes the record of the pushed block of the source in the scratch nobody's. The lock of the set of offences is held.
+/// Has the source of a record blocked until then, in nanoseconds.
+#[inline(always)]
+fn block(known: &Offence<MapWord>, until: u64) {
+    // As if it began when it ends: no penalty of the policy cuts it.
+    known.since.store(until);
+    known.blocked.store_release(until);
+}
+
+/// Ends the block of an owner in the record of the source in the scratch. The record becomes nobody's, unless the block of the other
+/// owner runs. The lock of the set of offences is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn erase_record() -> u32 {
+extern "C" fn erase_record(owner: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return push::REFUSED };
     let line = find_offence(scratch, Penalty::PUSHED);
     if line == NONE {
         return push::NOT_BLOCKED;
     }
     let Some(record) = offences::record(line) else { return push::REFUSED };
-    if offences::words(record).blocked.load() <= clock::now() {
+    let (known, now) = (offences::words(record), clock::now());
+    let (own, other) = Ends { shared: &known.last, crowdsec: &known.began }.split(owner);
+    if own.load() <= now {
         return push::NOT_BLOCKED;
+    }
+    if other.load() > now {
+        own.store(0);
+        block(&known, other.load());
+        return push::DONE;
     }
     for word in 0..size_of::<OffenceRecord>() / size_of::<u64>() {
         // SAFETY: a map value that was just looked up; aligned words.
@@ -136,10 +153,10 @@ extern "C" fn erase_record() -> u32 {
     push::DONE
 }
 
-/// Blocks the entry of the source in the scratch until then, or takes the block out of it. What other limits block it for stays.
+/// Blocks the entry of the source in the scratch until then at least; or, if `anew` is not 0, until what the records of it say.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn change_entry(lifts: u32, until: u64) -> u32 {
+extern "C" fn change_entry(anew: u32, until: u64) -> u32 {
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return push::REFUSED;
     };
@@ -150,7 +167,7 @@ extern "C" fn change_entry(lifts: u32, until: u64) -> u32 {
     let way = find_way() as usize;
     let done = if way >= WAYS {
         push::DONE
-    } else if lifts == 0 {
+    } else if anew == 0 {
         block_entry(set_ref.entry(way), until)
     } else {
         free_entry(set_ref.entry(way))
@@ -182,7 +199,7 @@ extern "C" fn block_entry(number: u32, until: u64) -> u32 {
     push::BUSY
 }
 
-/// Leaves the entry of a source with the blocks that limits made. The lock of its set is held.
+/// Leaves the entry of a source with the blocks that its records have. The lock of its set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn free_entry(number: u32) -> u32 {

@@ -1,10 +1,14 @@
-//! Has the decisions of CrowdSec in force: as a set of the run-time list `deny`.
+//! Has the decisions of CrowdSec in force: as a set of the run-time list `deny`, and as pushed blocks if those are asked for.
 //!
 //! As with all that the agent sees to, it compares what is in force with what is to be, and does what is missing. So it does not matter
 //! who changed the lists, the policy or the addresses of this host meanwhile.
 
+mod pushes;
+
 use std::{
+    collections::HashSet,
     mem,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -13,6 +17,7 @@ use ipnet::IpNet;
 use limiter_common::algorithm::rate::SECOND;
 use tokio::sync::{Notify, mpsc::Receiver};
 
+use self::pushes::Pushes;
 use super::{
     backoff::Backoff,
     event::{Event, bans},
@@ -21,7 +26,7 @@ use crate::{
     crowdsec::{
         SET,
         answer::{Ignored, Origin},
-        decisions::{Decisions, Plan},
+        decisions::{Decisions, Plan, Pushed},
         lapi::{LapiError, Pulled},
     },
     datapath::{bpffs::Pins, host, instance::Instance, link::exists, maps::Maps},
@@ -30,7 +35,7 @@ use crate::{
         Family, Kind,
         Value::{Real, Whole},
     },
-    policy::{List, guard::Host},
+    policy::{Layered, List, guard::Host},
     query,
 };
 
@@ -40,6 +45,7 @@ const STEP: i64 = 3;
 /// How decisions are kept in force.
 pub(super) struct Bouncer {
     pins: Pins,
+    pushes: Pushes,
     pulled: Receiver<Result<Pulled, LapiError>>,
     /// Has LAPI asked for all decisions again.
     anew: Arc<Notify>,
@@ -51,6 +57,8 @@ pub(super) struct Bouncer {
     fault: Option<LapiError>,
     /// Whether LAPI answers for the first time, or again, and that was not told.
     is_news: bool,
+    /// Whether it answered since the last look.
+    has_answer: bool,
     /// The prefixes that were left out, when that was told last.
     harmful: Vec<IpNet>,
     /// By which instance and epoch what is in force was compared last; `None` if something changed since.
@@ -74,13 +82,16 @@ enum Known {
 }
 
 impl Bouncer {
+    /// `pushes`: whether bans of single sources are pushed.
     pub(super) fn new(
         pins: Pins,
+        pushes: bool,
         pulled: Receiver<Result<Pulled, LapiError>>,
         anew: Arc<Notify>,
         counts: Arc<BouncerCounts>,
     ) -> Self {
         Self {
+            pushes: Pushes::new(pins.clone(), pushes),
             pins,
             pulled,
             anew,
@@ -89,6 +100,7 @@ impl Bouncer {
             known: Known::Nothing,
             fault: None,
             is_news: false,
+            has_answer: false,
             harmful: Vec::new(),
             compared: None,
             ahead: None,
@@ -111,6 +123,7 @@ impl Bouncer {
             Ok(event) => events.extend(event),
             Err(error) => errors.push(error),
         }
+        errors.extend(self.pushes.fault());
         self.status = self.counts.summary();
         (events, errors)
     }
@@ -128,7 +141,7 @@ impl Bouncer {
         match result {
             Ok(Pulled { answer, is_whole, at }) => {
                 self.is_news |= self.fault.take().is_some() || self.known != Known::Pulled;
-                self.known = Known::Pulled;
+                (self.known, self.has_answer) = (Known::Pulled, true);
                 self.decisions.apply(&answer, is_whole, now.saturating_sub(at.elapsed().as_secs()));
             }
             Err(fault) => self.fault = Some(fault),
@@ -149,12 +162,12 @@ impl Bouncer {
         }
     }
 
-    /// Puts in force what is missing, and tells what that was.
+    /// Puts in force what is missing, and returns what is to be told.
     fn enforce(&mut self, now: u64) -> Result<Option<Event>> {
+        let waits = self.refused.is_some() && !self.tries.is_due(Instant::now());
+        let has_answer = mem::take(&mut self.has_answer);
         // Before the maps are opened and a long list is compared, which takes a while.
-        if let Some(refused) = &self.refused
-            && !self.tries.is_due(Instant::now())
-        {
+        if let Some(refused) = self.refused.as_ref().filter(|_| waits && !has_answer) {
             return Err(not_put(refused));
         }
         if !exists(&self.pins)? {
@@ -172,27 +185,46 @@ impl Bouncer {
             Known::Restored(before) => before == number,
             Known::Nothing => false,
         };
+        let mut held = self.pushes.held(&maps, now)?;
+        let in_force = maps.in_force()?;
         if !is_restored {
             self.decisions = Decisions::default();
-            self.decisions.restore(maps.in_force()?.run_time.entries().iter());
+            self.decisions.restore(in_force.run_time.entries().iter(), &held);
             self.known = Known::Restored(number);
         }
         self.decisions.drop_over(now);
         let host = host::read()?;
-        let plan = self.decisions.plan(maps.in_force()?.layered(), &host, now);
-        self.counts.planned(&self.decisions, &plan);
-        if !plan.is_change() {
-            (self.compared, self.refused) = (Some(place), None);
-            // What runs on is told if LAPI answers for the first time, or again.
-            return Ok(self.told(&plan));
+        // A ban is in force before it ends elsewhere: as a pushed block first, then in the set, and then others end.
+        let mut planned = self.plan(in_force.layered(), &host, &held, now);
+        let pushed = self.pushes.push(&planned.pushed, &mut held, &host, now);
+        if planned.pushed.keys().any(|source| !held.ends.contains_key(source)) {
+            // The set has what could not be pushed.
+            planned = self.plan(in_force.layered(), &host, &held, now);
         }
-        match self.put(&host, now) {
-            Ok(plan) => {
-                self.refused = None;
-                Ok(plan.and_then(|plan| self.told(&plan)))
-            }
-            Err(error) => Err(self.put_off(error, Instant::now())),
+        let over = held.ends.keys().filter(|source| !planned.pushed.contains_key(source));
+        let mut over: Vec<IpAddr> = over.copied().collect();
+        let put = match &self.refused {
+            _ if !planned.is_change() => Ok(None),
+            Some(refused) if waits => Err(not_put(refused)),
+            _ => self.put(&host, &held, now).map_err(|error| self.put_off(error, Instant::now())),
+        };
+        if put.is_err() {
+            // The set is to have it first.
+            let set: HashSet<IpAddr> = planned.entries.iter().map(|it| it.prefix.addr()).collect();
+            over.retain(|source| !set.contains(source));
         }
+        let lifted = self.pushes.lift(&over);
+        self.counts.planned(&self.decisions, &planned);
+        self.refused = self.refused.take().filter(|_| put.is_err());
+        if !planned.is_change() {
+            self.compared = Some(place);
+        }
+        // What runs on is told if LAPI answers for the first time, or again.
+        Ok(self.told(&put?.unwrap_or(planned), pushed, lifted))
+    }
+
+    fn plan(&self, layered: Layered<'_>, host: &Host, held: &Pushed, now: u64) -> Plan {
+        self.decisions.plan(layered, host, &self.pushes.kept(held), now)
     }
 
     /// Notes that the entries could not be put in force at `now`, and returns what is to be told of that.
@@ -206,10 +238,10 @@ impl Bouncer {
     }
 
     /// Puts the entries in force, as they are to be beside the lists that are in force then. `None` if there is no instance any more.
-    fn put(&mut self, host: &Host, now: u64) -> Result<Option<Plan>> {
+    fn put(&self, host: &Host, held: &Pushed, now: u64) -> Result<Option<Plan>> {
         let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(None) };
         let mut layers = instance.maps().settled()?;
-        let mut plan = self.decisions.plan(layers.view(), host, now);
+        let mut plan = self.plan(layers.view(), host, held, now);
         let entries = mem::take(&mut plan.entries);
         layers.run_time.replace(&layers.policy, (List::Deny, SET), entries, now)?;
         let put = instance.maps_mut().put_in_force(layers, None, None);
@@ -217,7 +249,7 @@ impl Bouncer {
             // Making room takes the lock to attach, which comes before this one.
             drop(instance);
             if Instance::make_room(&self.pins, refused)?.is_some() {
-                return self.put(host, now);
+                return self.put(host, held, now);
             }
             return put.map(|()| None);
         }
@@ -225,16 +257,17 @@ impl Bouncer {
         Ok(Some(plan))
     }
 
-    /// What is to be told of a plan that is in force.
-    fn told(&mut self, plan: &Plan) -> Option<Event> {
+    /// What is to be told of a plan that is in force, after so many blocks were pushed and ended.
+    fn told(&mut self, plan: &Plan, pushed: usize, lifted: usize) -> Option<Event> {
         let harmful: Vec<IpNet> = plan.harmful.iter().map(|(prefix, _)| *prefix).collect();
         let is_harm = self.harmful != harmful;
         self.harmful = harmful;
-        let is_news = mem::take(&mut self.is_news) || is_harm || plan.is_change();
+        let is_change = plan.is_change() || pushed + lifted > 0;
+        let is_news = mem::take(&mut self.is_news) || is_harm || is_change;
         is_news.then(|| Event::Decisions {
-            total: plan.total,
-            added: plan.added,
-            ended: plan.ended,
+            total: plan.total + plan.pushed.len(),
+            added: plan.added + pushed,
+            ended: plan.ended + lifted,
             allowed: plan.allowed,
             harmful: plan.harmful.len(),
             harm: plan.harmful.first().map(|(prefix, harm)| format!("{prefix} {harm}")),
@@ -263,8 +296,9 @@ pub(super) struct BouncerCounts(Mutex<Numbers>);
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     by_origin: [u64; Origin::ALL.len()],
-    /// Entries that are to be in force.
+    /// Entries and pushed blocks that are to be in force.
     total: u64,
+    pushed: u64,
     allowed: u64,
     harmful: u64,
     ignored: Ignored,
@@ -293,7 +327,8 @@ impl BouncerCounts {
     fn planned(&self, decisions: &Decisions, plan: &Plan) {
         let mut numbers = self.lock();
         numbers.by_origin = decisions.by_origin();
-        numbers.total = plan.total as u64;
+        numbers.pushed = plan.pushed.len() as u64;
+        numbers.total = plan.total as u64 + numbers.pushed;
         numbers.allowed = plan.allowed as u64;
         numbers.harmful = plan.harmful.len() as u64;
     }
@@ -304,7 +339,7 @@ impl BouncerCounts {
     }
 
     /// The same for monitoring systems.
-    pub(super) fn families(&self) -> [Family; 5] {
+    pub(super) fn families(&self) -> [Family; 6] {
         let numbers = self.lock().clone();
         let counter = |name, help| Family::new(name, Kind::Counter, help);
         let gauge = |name, help| Family::new(name, Kind::Gauge, help);
@@ -343,6 +378,11 @@ impl BouncerCounts {
             )
             .with([("result", "ok")], Whole(ok))
             .with([("result", "failed")], Whole(failed)),
+            gauge(
+                "limiter_crowdsec_pushed",
+                "Sources that CrowdSec bans and that are blocked by a push; the others are in the set `crowdsec` of the list `deny`.",
+            )
+            .with([], Whole(numbers.pushed)),
         ]
     }
 
@@ -376,7 +416,7 @@ mod tests {
     fn bouncer() -> (Bouncer, Results) {
         let (results, pulled) = channel(1);
         let pins = Pins::new(std::env::temp_dir().join("limiter-no-instance"));
-        (Bouncer::new(pins, pulled, Arc::default(), Arc::default()), results)
+        (Bouncer::new(pins, true, pulled, Arc::default(), Arc::default()), results)
     }
 
     /// Whether all decisions are to be asked for again.
@@ -390,7 +430,7 @@ mod tests {
         /// When the only ban ends, in seconds of Unix time.
         fn end(&self) -> Option<u64> {
             let layers = Layers::default();
-            let plan = self.decisions.plan(layers.view(), &Host::default(), 0);
+            let plan = self.decisions.plan(layers.view(), &Host::default(), &Pushed::default(), 0);
             plan.entries[0].until
         }
     }
@@ -403,7 +443,7 @@ mod tests {
             until: Some(NOW + 60),
             ..Entry::new(List::Deny, "192.0.2.5/32".parse().unwrap())
         };
-        bouncer.decisions.restore([entry].iter());
+        bouncer.decisions.restore([entry].iter(), &Pushed::default());
         bouncer.known = Known::Restored(1);
         bouncer.follow_clock(NOW);
         assert!(!is_anew(&bouncer));

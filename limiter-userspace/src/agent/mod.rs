@@ -68,6 +68,8 @@ pub struct Options {
     pub control: Option<control::Options>,
     /// How CrowdSec is asked for decisions that are to be in force.
     pub crowdsec: Option<lapi::Options>,
+    /// Whether its bans of single sources are pushed.
+    pub crowdsec_push: bool,
 }
 
 /// Sees to an instance until it is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document
@@ -106,7 +108,8 @@ pub fn run(
     // One result waits, so that LAPI is not asked again before what it said is in force.
     let (results, pulled) = mpsc::channel(1);
     let anew = Arc::new(Notify::new());
-    let bounce = |counts| Bouncer::new(pins.clone(), pulled, Arc::clone(&anew), counts);
+    let push = options.crowdsec_push;
+    let bounce = |counts| Bouncer::new(pins.clone(), push, pulled, Arc::clone(&anew), counts);
     let mut bouncer = scrape.bouncer.clone().map(bounce);
     #[cfg(feature = "datapath-log")]
     crate::datapath::messages::follow(pins.clone()).map_err(failed)?;

@@ -4,7 +4,7 @@ use std::{fs::File, io, os::fd::AsFd as _, path::PathBuf, time::Duration};
 
 use clap::{
     Args,
-    builder::{PathBufValueParser, TypedValueParser as _},
+    builder::{FalseyValueParser, PathBufValueParser, TypedValueParser as _},
 };
 use limiter_common::algorithm::rate::Rate;
 use thiserror::Error;
@@ -83,6 +83,10 @@ pub(super) struct Agent {
     /// Time between two questions to CrowdSec, from 1s to 1h
     #[arg(long, value_name = "TIME", default_value = "10s", env = "LIMITER_CROWDSEC_INTERVAL", value_parser = interval)]
     crowdsec_interval: Duration,
+    /// Push the bans of single sources into the running tables: no policy is put in force again. Others, and those that find no room,
+    /// are in the set `crowdsec` of the list `deny`
+    #[arg(long, env = "LIMITER_CROWDSEC_PUSH", value_parser = FalseyValueParser::new())]
+    crowdsec_push: bool,
 }
 
 /// The path of a document, which is followed as it changes.
@@ -201,7 +205,9 @@ impl Agent {
         let policy = policy.filter(|file| !file.as_os_str().is_empty());
         let listen = listen.into_iter().flatten().collect();
         let control = bound.map(|bound| control::Options { bound, trusted, rate: push_rate });
-        let options = Options { interfaces, policy, listen, events, control, crowdsec };
+        let crowdsec_push = self.crowdsec_push;
+        let options =
+            Options { interfaces, policy, listen, events, control, crowdsec, crowdsec_push };
         // Whoever waits for standard output to be read has its lock, which the end of the command takes.
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         let stdout = stdout.map_err(|error| Error::system("use standard output", error))?;

@@ -115,6 +115,11 @@ impl Origin {
         }
     }
 
+    /// Whether it is a list that others publish, which has thousands of decisions and changes as a whole.
+    pub const fn is_list(self) -> bool {
+        matches!(self, Self::Capi | Self::Lists)
+    }
+
     fn of(word: &str) -> Self {
         // LAPI appends the name of a list.
         let word = word.split_once(':').map_or(word, |(word, _)| word);

@@ -1,11 +1,13 @@
-//! The bans of CrowdSec that run, and the entries of the run-time list `deny` that they make.
+//! The bans of CrowdSec that run, and what they make: entries of the run-time list `deny`, and pushed blocks of single sources.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::IpAddr,
     sync::Arc,
 };
 
 use ipnet::IpNet;
+use limiter_common::{algorithm::rate::SECOND, policy::penalty::Penalty};
 
 use super::{
     SET,
@@ -42,7 +44,23 @@ struct Ban {
     reason: Arc<str>,
 }
 
-/// What the set of the run-time list is to be.
+/// The blocks that are pushed for bans.
+#[derive(Clone, Debug, Default)]
+pub struct Pushed {
+    /// Sources, by their first address, and when their blocks end, in seconds of Unix time.
+    pub ends: BTreeMap<IpAddr, u64>,
+    /// How many more may be pushed.
+    pub room: usize,
+}
+
+impl Pushed {
+    /// Whether a source is blocked until then, or about.
+    pub fn is_until(&self, source: IpAddr, until: u64) -> bool {
+        self.ends.get(&source).is_some_and(|end| end.abs_diff(until) <= EARLY)
+    }
+}
+
+/// What the set of the run-time list, and the pushed blocks, are to be.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// All of its entries. Those that are there already are as they are.
@@ -55,6 +73,8 @@ pub struct Plan {
     pub changed: usize,
     /// How many entries of the set are to be removed.
     pub ended: usize,
+    /// All blocks that are to be pushed, as in [`Pushed::ends`].
+    pub pushed: BTreeMap<IpAddr, u64>,
     /// The number of prefixes that are banned and left out, since `allow` has them.
     pub allowed: usize,
     /// The prefixes that are banned and left out, since a list may not have them.
@@ -90,18 +110,16 @@ impl Decisions {
         }
     }
 
-    /// Takes over the entries of an agent before, which are all that is known until LAPI answers.
-    pub fn restore<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) {
-        for entry in entries.filter(|it| is_of_set(it)) {
-            let value = entry.prefix.to_string().into();
-            let subject = Subject { scope: Scope::Range, value };
-            let ban = Ban {
-                prefix: entry.prefix,
-                until: entry.until.unwrap_or(u64::MAX),
-                origin: Origin::Other,
-                reason: entry.reason.clone().unwrap_or_else(|| SET.into()),
-            };
-            self.bans.insert(subject, ban);
+    /// Takes over the entries and the pushed blocks of an agent before, which are all that is known until LAPI answers.
+    pub fn restore<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>, pushed: &Pushed) {
+        let entries = entries.filter(|it| is_of_set(it)).map(|entry| {
+            let reason = entry.reason.clone().unwrap_or_else(|| SET.into());
+            (entry.prefix, entry.until.unwrap_or(u64::MAX), reason)
+        });
+        let pushed = pushed.ends.iter().map(|(source, end)| ((*source).into(), *end, SET.into()));
+        for (prefix, until, reason) in entries.chain(pushed) {
+            let subject = Subject { scope: Scope::Range, value: prefix.to_string().into() };
+            self.bans.insert(subject, Ban { prefix, until, origin: Origin::Other, reason });
         }
     }
 
@@ -126,10 +144,13 @@ impl Decisions {
         counts
     }
 
-    /// What the set is to be at `now`, in seconds of Unix time, beside a policy and run-time lists, on this host.
+    /// What the set and the pushed blocks are to be at `now`, in seconds of Unix time, beside a policy and run-time lists, on this host.
     ///
     /// What `allow` has is left out: a prefix that is longer would decide before it. So is what would cut the host off.
-    pub fn plan(&self, layered: Layered<'_>, host: &Host, now: u64) -> Plan {
+    ///
+    /// Bans of single sources are pushed as long as there is room. A ban that is in force stays where it is. Long lists are in the
+    /// set, which is made for them: they would leave no room to others.
+    pub fn plan(&self, layered: Layered<'_>, host: &Host, pushed: &Pushed, now: u64) -> Plan {
         let Layered { policy, run_time } = layered;
         let mut plan = Plan::default();
         let mut wanted: BTreeMap<IpNet, &Ban> = BTreeMap::new();
@@ -160,8 +181,21 @@ impl Decisions {
             .filter(|it| is_of_set(it) && !it.is_over(now))
             .map(|it| (it.prefix, it))
             .collect();
+        let mut room = pushed.room;
         for prefix in harmless {
             let Some(ban) = wanted.get(&prefix) else { continue };
+            let is_pushed = prefix.prefix_len() == policy.key_prefix.length_for(&prefix)
+                && ban.is_short(now)
+                && {
+                    let is_new = room > 0 && !ban.origin.is_list() && !before.contains_key(&prefix);
+                    let is_kept = pushed.ends.contains_key(&prefix.addr());
+                    room -= usize::from(is_new && !is_kept);
+                    is_kept || is_new
+                };
+            if is_pushed {
+                plan.pushed.insert(prefix.addr(), ban.until);
+                continue;
+            }
             let entry = match before.remove(&prefix) {
                 Some(entry) if is_same(entry, ban) => entry.clone(),
                 other => {
@@ -181,6 +215,11 @@ impl Decisions {
 }
 
 impl Ban {
+    /// Whether a push can last as long.
+    const fn is_short(&self, now: u64) -> bool {
+        self.until.saturating_sub(now) < Penalty::LONGEST / SECOND
+    }
+
     fn entry(&self, prefix: IpNet, now: u64) -> Entry {
         let until = match self.until.saturating_sub(now) < LONG {
             true => self.until,
@@ -239,6 +278,7 @@ mod tests {
         decisions: Decisions,
         layers: Layers,
         host: Host,
+        pushed: Pushed,
     }
 
     impl Case {
@@ -247,11 +287,17 @@ mod tests {
                 decisions: Decisions::default(),
                 layers: Layers::default(),
                 host: Host::default(),
+                pushed: Pushed::default(),
             }
         }
 
+        /// A case with room for so many pushed blocks.
+        fn with_room(room: usize) -> Self {
+            Self { pushed: Pushed { room, ..Pushed::default() }, ..Self::new() }
+        }
+
         fn plan(&self, now: u64) -> Plan {
-            self.decisions.plan(self.layers.view(), &self.host, now)
+            self.decisions.plan(self.layers.view(), &self.host, &self.pushed, now)
         }
 
         /// Puts in force what is to be, and returns how many entries are new, changed and ended.
@@ -261,6 +307,9 @@ mod tests {
             assert_eq!(plan.is_change(), counts != [0; 3]);
             let Layers { policy, run_time, .. } = &mut self.layers;
             run_time.replace(policy, (List::Deny, SET), plan.entries, now).unwrap();
+            let all = self.pushed.room + self.pushed.ends.len();
+            assert!(plan.pushed.len() <= all);
+            self.pushed = Pushed { room: all - plan.pushed.len(), ends: plan.pushed };
             assert!(!self.plan(now).is_change(), "nothing is left to do");
             counts
         }
@@ -272,6 +321,20 @@ mod tests {
             let mut all: Vec<_> = entries.map(text).collect();
             all.sort();
             all.join(", ")
+        }
+
+        /// Sets the clock of this host by so many seconds; pushed blocks end by another one.
+        fn set_clock(&mut self, seconds: i64) {
+            self.decisions.shift(seconds);
+            for end in self.pushed.ends.values_mut() {
+                *end = end.saturating_add_signed(seconds);
+            }
+        }
+
+        /// The blocks that are pushed, each with the seconds that are left.
+        fn pushed(&self, now: u64) -> String {
+            let text = |(source, end): (&IpAddr, &u64)| format!("{source} {}", end - now);
+            self.pushed.ends.iter().map(text).collect::<Vec<_>>().join(", ")
         }
 
         fn allow(&mut self, prefix: &str) {
@@ -310,6 +373,63 @@ mod tests {
         case.decisions.apply(&answer(&[], &[]), true, NOW);
         assert_eq!(case.enforce(NOW), [0, 0, 1]);
         assert_eq!(case.in_force(NOW), "");
+    }
+
+    #[test]
+    fn bans_of_single_sources_are_pushed_as_far_as_there_is_room() {
+        let mut case = Case::with_room(2);
+        let made = [
+            ("Ip", "192.0.2.5", "30s"),
+            ("Ip", "2001:db8::7", "40s"),
+            ("Ip", "2001:db8::8", "50s"),
+            ("Range", "198.51.100.0/24", "50s"),
+            ("Ip", "203.0.113.5", "9000h"),
+        ];
+        case.decisions.apply(&answer(&made, &[]), true, NOW);
+        assert_eq!(case.enforce(NOW), [2, 0, 0]);
+        assert_eq!(case.pushed(NOW), "192.0.2.5 30, 2001:db8:: 50");
+        let set = case.in_force(NOW);
+        assert!(
+            set.starts_with("198.51.100.0/24 50, 203.0.113.5/32 "),
+            "no push is as long: {set}"
+        );
+        // A source that finds no room is in the set, and stays there when there is room again.
+        case.decisions.apply(&answer(&[("Ip", "192.0.2.6", "60s")], &[]), false, NOW);
+        assert_eq!(case.enforce(NOW), [1, 0, 0]);
+        case.decisions.apply(&answer(&[], &[("Ip", "192.0.2.5")]), false, NOW);
+        assert_eq!(case.enforce(NOW), [0; 3]);
+        assert_eq!(case.pushed(NOW), "2001:db8:: 50");
+        // The last to end counts, and each ends apart.
+        case.decisions.apply(&answer(&[], &[("Ip", "2001:db8::8")]), false, NOW);
+        assert_eq!(case.enforce(NOW), [0; 3]);
+        assert_eq!(case.pushed(NOW), "2001:db8:: 40");
+        // Another agent, before LAPI answers it.
+        case.decisions = Decisions::default();
+        case.decisions.restore(case.layers.run_time.entries().iter(), &case.pushed);
+        assert_eq!(case.enforce(NOW), [0; 3]);
+        assert_eq!(case.pushed(NOW), "2001:db8:: 40");
+        // `allow` comes first.
+        case.allow("2001:db8::/32");
+        assert_eq!(case.enforce(NOW), [0; 3]);
+        assert_eq!(case.pushed(NOW), "");
+        // Nothing may be pushed any more: all are in the set.
+        case.pushed.room = 0;
+        case.decisions.apply(&answer(&made[..1], &[]), true, NOW);
+        assert_eq!(case.enforce(NOW), [1, 0, 3]);
+    }
+
+    #[test]
+    fn lists_that_others_publish_are_in_the_set() {
+        let mut case = Case::with_room(9);
+        for (origin, is_pushed) in
+            [("CAPI", false), ("lists:firehol", false), ("cscli", true), ("crowdsec", true)]
+        {
+            let text = format!(
+                r#"{{"new":[{{"type":"ban","origin":"{origin}","scope":"Ip","value":"192.0.2.5","duration":"9s"}}],"deleted":[]}}"#
+            );
+            case.decisions.apply(&Answer::read(text.as_bytes()).unwrap(), true, NOW);
+            assert_eq!(case.plan(NOW).pushed.len() == 1, is_pushed, "{origin}");
+        }
     }
 
     #[test]
@@ -411,7 +531,7 @@ mod tests {
         );
         case.enforce(NOW);
         case.decisions = Decisions::default();
-        case.decisions.restore(case.layers.run_time.entries().iter());
+        case.decisions.restore(case.layers.run_time.entries().iter(), &case.pushed);
         assert_eq!(case.enforce(NOW + 1), [0; 3]);
         assert_eq!(case.decisions.by_origin()[Origin::Other as usize], 2);
         // LAPI answers, and nothing is there twice.
@@ -484,6 +604,7 @@ mod tests {
                 decisions: Decisions::default(),
                 layers: case.layers.clone(),
                 host: Host::default(),
+                pushed: Pushed::default(),
             };
             later.decisions.apply(&answer(&[("Ip", "192.0.2.5", "30s")], &[]), true, NOW);
             later.decisions.shift(step);
@@ -572,8 +693,8 @@ mod tests {
     proptest! {
         /// After each answer, those are denied who have a decision, and nobody else.
         #[test]
-        fn the_set_is_what_lapi_has(steps in proptest::collection::vec(step(), 1..60)) {
-            let (mut case, mut lapi) = (Case::new(), Lapi::default());
+        fn what_is_in_force_is_what_lapi_has(room in 0..3_usize, steps in proptest::collection::vec(step(), 1..60)) {
+            let (mut case, mut lapi) = (Case::with_room(room), Lapi::default());
             // LAPI's time, and by how much ours is ahead.
             let (mut time, mut skew, mut is_whole) = (NOW, 0_i64, true);
             for step in steps {
@@ -592,17 +713,17 @@ mod tests {
                     Step::Wait(seconds) => time += seconds,
                     Step::SetClock(seconds) => {
                         skew += seconds;
-                        case.decisions.shift(seconds);
+                        case.set_clock(seconds);
                         is_whole = true;
                     }
                     Step::SetClocks(seconds) => {
                         time = time.saturating_add_signed(seconds);
-                        case.decisions.shift(seconds);
+                        case.set_clock(seconds);
                         is_whole = true;
                     }
                     Step::Restart => {
                         case.decisions = Decisions::default();
-                        case.decisions.restore(case.layers.run_time.entries().iter());
+                        case.decisions.restore(case.layers.run_time.entries().iter(), &case.pushed);
                         is_whole = true;
                     }
                     Step::Ask(false) => {
@@ -615,12 +736,16 @@ mod tests {
                         case.decisions.apply(&answer, is_whole, now);
                         case.decisions.drop_over(now);
                         is_whole = false;
+                        case.pushed.ends.retain(|_, end| *end > now);
                         case.enforce(now);
                         for pair in 0..3 {
                             let source: IpNet = format!("2001:db8:0:{pair}::/64").parse().unwrap();
                             let is_denied = case.layers.run_time.list(List::Deny).any(|it| {
                                 it.prefix == source && !it.is_over(now)
                             });
+                            let pushed = case.pushed.ends.get(&source.addr());
+                            prop_assert!(!is_denied || pushed.is_none(), "{} twice", source);
+                            let is_denied = is_denied || pushed.is_some_and(|end| *end > now);
                             let has = lapi.has(2 * pair, time) || lapi.has(2 * pair + 1, time);
                             prop_assert_eq!(is_denied, has, "{}", source);
                         }

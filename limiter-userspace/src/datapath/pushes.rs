@@ -10,8 +10,8 @@ use limiter_common::{
     abi::{
         layout::map,
         policy::half,
-        push::{self, Push},
-        state::OffenceKey,
+        push::{self, Ends, Push},
+        state::{Offence, OffenceKey},
     },
     base::address::Address,
     memory::offence::LINES,
@@ -31,12 +31,33 @@ use crate::error::{Error, Result};
 /// How often a push is tried while packets keep it from what it changes. A try takes some microseconds.
 const TRIES: u32 = 1_000;
 
+/// Whose a pushed block is. A source is blocked until the blocks of all owners have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Owner {
+    /// Commands and programs that push, all together: of their blocks of a source there is one, the one that ends last.
+    Shared = push::SHARED,
+    /// The decisions of CrowdSec that the agent follows.
+    CrowdSec = push::CROWDSEC,
+}
+
+impl Owner {
+    /// When the block of this owner ends in a record of a pushed block.
+    const fn end(self, offence: &Offence) -> u64 {
+        let Ends { shared, crowdsec } = Ends::of(offence);
+        match self {
+            Self::Shared => shared,
+            Self::CrowdSec => crowdsec,
+        }
+    }
+}
+
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// The source is blocked until then.
     Blocked,
-    /// It is blocked already, by a push that ends later: in nanoseconds of the monotonic clock.
+    /// It is blocked already, by a push of the same owner that ends later: in nanoseconds of the monotonic clock.
     Longer(u64),
     /// The list `allow` has it.
     Allowed,
@@ -99,11 +120,20 @@ impl Pusher {
     }
 
     /// Blocks the source of an address until then, in nanoseconds of the monotonic clock, at most [`Penalty::LONGEST`] from now.
+    /// The block is [shared](Owner::Shared).
     ///
     /// # Errors
     /// What the system says.
     pub fn push(&mut self, address: IpAddr, until: u64) -> Result<Pushed> {
-        let push = Push { source: address.into(), lifts: 0, until };
+        self.push_for(Owner::Shared, address, until)
+    }
+
+    /// The same for an owner. One of [CrowdSec](Owner::CrowdSec) ends then also if it was to end later.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn push_for(&mut self, owner: Owner, address: IpAddr, until: u64) -> Result<Pushed> {
+        let push = Push { source: address.into(), lifts: 0, until, owner: owner as u64 };
         Ok(match self.run(push)? {
             push::DONE => Pushed::Blocked,
             push::LONGER => Pushed::Longer(self.pushed_until(address)?.unwrap_or(until)),
@@ -113,26 +143,35 @@ impl Pusher {
         })
     }
 
-    /// Ends the block that was pushed of the source of an address. Returns whether there was one.
+    /// Ends the [shared](Owner::Shared) block of the source of an address. Returns whether there was one.
     ///
     /// # Errors
     /// What the system says.
     pub fn lift(&mut self, address: IpAddr) -> Result<bool> {
-        match self.run(Push { source: address.into(), lifts: push::LIFT, until: 0 })? {
+        self.lift_for(Owner::Shared, address)
+    }
+
+    /// The same for an owner.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lift_for(&mut self, owner: Owner, address: IpAddr) -> Result<bool> {
+        let source = address.into();
+        match self.run(Push { source, lifts: push::LIFT, until: 0, owner: owner as u64 })? {
             push::DONE => Ok(true),
             push::NOT_BLOCKED => Ok(false),
             other => Err(failed(other)),
         }
     }
 
-    /// Until when a push blocks the source of an address, or did, in nanoseconds of the monotonic clock.
+    /// Until when a [shared](Owner::Shared) block of the source of an address lasts, or did, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn pushed_until(&self, address: IpAddr) -> Result<Option<u64>> {
         let source = Address::from(address).masked(&self.maps.settings_in_force()?.mask);
         let offence = self.maps.offence(&OffenceKey { source, limit: Penalty::PUSHED })?;
-        Ok(offence.map(|offence| offence.blocked))
+        Ok(offence.map(|offence| Owner::Shared.end(&offence)))
     }
 
     /// Runs the program until packets do not keep it from what it changes.
@@ -197,18 +236,20 @@ impl Maps {
         Ok(u64::from(self.offence_sets()?) * u64::from(LINES - 1))
     }
 
-    /// The sources of the pushed blocks that run at `now`, and when these end, both times in nanoseconds of the monotonic clock.
+    /// The sources of the pushed blocks of an owner that run at `now`, and when these end, both times in nanoseconds of the
+    /// monotonic clock.
     ///
     /// # Errors
     /// What the system says.
-    pub fn pushed(&self, now: u64) -> Result<Vec<(IpAddr, u64)>> {
+    pub fn pushed(&self, owner: Owner, now: u64) -> Result<Vec<(IpAddr, u64)>> {
         let mut pushed = Vec::new();
         self.each_offence(|_, record| {
+            let end = owner.end(&record.offence);
             if record.key.limit == Penalty::PUSHED
-                && record.offence.blocked > now
+                && end > now
                 && let Ok(source) = IpAddr::try_from(record.key.source)
             {
-                pushed.push((source, record.offence.blocked));
+                pushed.push((source, end));
             }
         })?;
         Ok(pushed)

@@ -12,7 +12,7 @@ use limiter_tests::{
     program::{Clock, SMALL, Sizes, TestProgram, pin_to_cpu, two_cpus},
 };
 use limiter_userspace::{
-    datapath::pushes::Pushed,
+    datapath::pushes::{Owner, Pushed},
     policy::{Policy, model::KeyPart},
     query::Inquiry,
 };
@@ -100,7 +100,7 @@ fn a_pushed_block_stays_with_another_policy_and_other_tables_and_ends_when_it_is
     assert_eq!(blocked.len(), 2);
     assert!(blocked.iter().all(|it| it.pushed && it.limit.is_none()), "{blocked:?}");
     assert!((999..=1_000).contains(&blocked[0].left.as_secs()), "{blocked:?}");
-    assert_eq!(program.maps().pushed(NOW).unwrap().len(), 2);
+    assert_eq!(program.maps().pushed(Owner::Shared, NOW).unwrap().len(), 2);
 
     let larger = Sizes { sources: 2 * SMALL.sources, ..SMALL };
     drop(pusher);
@@ -150,6 +150,49 @@ fn a_limit_blocks_its_source_still_when_a_pushed_block_is_lifted() {
 }
 
 #[test]
+fn a_source_is_blocked_until_the_pushes_of_all_owners_have_ended() {
+    let mut program = TestProgram::fresh(SMALL, &policy(&[]), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let mut pusher = program.pusher().unwrap();
+    let at = |seconds| NOW + seconds * SECOND;
+    let (a, own) = (address(A), Owner::CrowdSec);
+    // With an entry, and without one.
+    for has_entry in [false, true] {
+        program.at(NOW).unwrap();
+        let mut is_blocked = |seconds| {
+            let is_blocked =
+                reason_at(&mut program, at(seconds) - SECOND, &udp(A)) == Reason::Penalty;
+            program.at(NOW).unwrap();
+            is_blocked
+        };
+        assert!(!has_entry || !is_blocked(1));
+        // The shorter one first, and then the longer one.
+        assert_eq!(pusher.push(a, at(10)).unwrap(), Pushed::Blocked);
+        assert_eq!(pusher.push_for(own, a, at(20)).unwrap(), Pushed::Blocked);
+        assert!(is_blocked(20) && !is_blocked(22));
+        assert!(pusher.lift_for(own, a).unwrap());
+        assert!(!pusher.lift_for(own, a).unwrap());
+        assert!(is_blocked(10) && !is_blocked(12), "the other one is left");
+        // The other way round; a decision moves to an earlier end too.
+        assert_eq!(pusher.push_for(own, a, at(40)).unwrap(), Pushed::Blocked);
+        assert_eq!(pusher.push_for(own, a, at(30)).unwrap(), Pushed::Blocked);
+        assert!(is_blocked(30) && !is_blocked(32));
+        assert_eq!(pusher.push(a, at(5)).unwrap(), Pushed::Longer(at(10)));
+        assert!(pusher.lift(a).unwrap() && !pusher.lift(a).unwrap());
+        assert!(is_blocked(30) && !is_blocked(32));
+        assert!(pusher.lift_for(own, a).unwrap());
+        assert!(!is_blocked(1));
+    }
+    assert_eq!(pusher.push(a, at(10)).unwrap(), Pushed::Blocked);
+    assert_eq!(pusher.push_for(own, a, at(20)).unwrap(), Pushed::Blocked);
+    let pushed = |owner| pusher.maps().pushed(owner, at(15)).unwrap();
+    assert_eq!((pushed(Owner::Shared), pushed(own)), (vec![], vec![(a, at(20))]));
+    program.check_accounts().unwrap();
+    drop(pusher);
+    program.close().unwrap();
+}
+
+#[test]
 fn a_push_to_a_full_set_is_refused() {
     let sizes = Sizes { buckets: 1 << 10, ..SMALL };
     let mut program = TestProgram::fresh(sizes, &policy(&[]), Clock::Test).unwrap();
@@ -167,7 +210,7 @@ fn a_push_to_a_full_set_is_refused() {
     let refused = refused.unwrap();
     println!("{} of 1,920 records were in use", pushed.len());
     assert!(pushed.len() > 400, "{}", pushed.len());
-    assert_eq!(program.maps().pushed(NOW).unwrap().len(), pushed.len());
+    assert_eq!(program.maps().pushed(Owner::Shared, NOW).unwrap().len(), pushed.len());
     // None of the others was given away, and there is room again when they end.
     for source in &pushed {
         assert_eq!(reason_at(&mut program, NOW, &udp(*source)), Reason::Penalty);

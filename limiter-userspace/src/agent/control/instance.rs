@@ -18,7 +18,7 @@ use std::{
 
 /// The maps of an instance, and the program that pushes blocks. Both stay open, and are opened anew where the instance is another
 /// one.
-pub(super) struct Opened {
+pub(in crate::agent) struct Opened {
     pins: Pins,
     maps: Option<Maps>,
     pusher: Option<Pusher>,
@@ -31,7 +31,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    pub(super) const fn new(pins: Pins) -> Self {
+    pub(in crate::agent) const fn new(pins: Pins) -> Self {
         Self { pins, maps: None, pusher: None }
     }
 
@@ -60,7 +60,7 @@ impl Opened {
     ///
     /// # Errors
     /// [`Error::NoInstance`], or as [`Pusher::open`].
-    pub(super) fn pusher(&mut self) -> Result<&mut Pusher> {
+    pub(in crate::agent) fn pusher(&mut self) -> Result<&mut Pusher> {
         self.pusher_by(Pusher::open)
     }
 
@@ -92,7 +92,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`maps`](Self::maps), or as [`Pusher::load`].
-    pub(super) fn lifter(&mut self) -> Result<Option<&mut Pusher>> {
+    pub(in crate::agent) fn lifter(&mut self) -> Result<Option<&mut Pusher>> {
         if !self.maps()?.take_pushes()? {
             return Ok(None);
         }

@@ -11,12 +11,12 @@
 
 mod counts;
 mod http;
-mod instance;
+pub(super) mod instance;
 mod owners;
 mod proof;
 pub(crate) mod request;
 mod results;
-mod rules;
+pub(super) mod rules;
 
 use std::{
     collections::BTreeSet,

@@ -2,7 +2,7 @@
 
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PushResult {
+pub(in crate::agent) enum PushResult {
     /// The source is blocked.
     Blocked,
     /// A block that was pushed before lasts longer.

@@ -35,7 +35,7 @@ use crate::{
     datapath::{
         host,
         maps::Maps,
-        pushes::{Pushed, Pusher},
+        pushes::{Owner, Pushed, Pusher},
     },
     error::Result,
     policy::{
@@ -45,8 +45,8 @@ use crate::{
     query,
 };
 
-/// Pushed blocks have at most one of so many records.
-const SHARE: u64 = 10;
+/// The pushed blocks of an owner have at most one of so many records.
+pub(in crate::agent) const SHARE: u64 = 10;
 /// How long what is known of this host's addresses is good, and a table that was found full.
 const FRESH: Duration = Duration::from_secs(10);
 
@@ -93,7 +93,8 @@ struct Records {
 
 impl Records {
     fn read(maps: &Maps, now: u64) -> Result<Self> {
-        let ends = maps.pushed(now)?.into_iter().map(|(_, end)| Reverse(end)).collect();
+        let ends =
+            maps.pushed(Owner::Shared, now)?.into_iter().map(|(_, end)| Reverse(end)).collect();
         let most = usize::try_from(maps.offence_records()? / SHARE).unwrap_or(usize::MAX);
         Ok(Self { read: Instant::now(), ends, most })
     }
@@ -194,13 +195,8 @@ impl Rules {
         asked: &Asked,
     ) -> Result<Option<PushResult>> {
         let host = self.host()?;
-        match host.cut_off_by(&source) {
-            Some(Harm::Gateway(_)) => return Ok(Some(PushResult::Gateway)),
-            Some(_) => return Ok(Some(PushResult::Own)),
-            None => {}
-        }
-        if !is_of_one_host(asked.subject) {
-            return Ok(Some(PushResult::NotAPeer));
+        if let Some(result) = bars(host, &source) {
+            return Ok(Some(result));
         }
         match asked.proof {
             None if user == 0 => {}
@@ -239,6 +235,16 @@ impl Rules {
             Some(records) => Ok(records.have_room(now)),
             none => Ok(none.insert(Records::read(maps, now)?).have_room(now)),
         }
+    }
+}
+
+/// The rule about its address that a source is against, whoever pushes.
+pub(in crate::agent) fn bars(host: &Host, source: &IpNet) -> Option<PushResult> {
+    match host.cut_off_by(source) {
+        Some(Harm::Gateway(_)) => Some(PushResult::Gateway),
+        Some(_) => Some(PushResult::Own),
+        None if is_of_one_host(source.addr()) => None,
+        None => Some(PushResult::NotAPeer),
     }
 }
 

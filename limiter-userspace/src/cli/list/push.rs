@@ -14,7 +14,7 @@ use crate::{
         host,
         link::exists,
         program::Clock,
-        pushes::{Pushed, Pusher},
+        pushes::{Owner, Pushed, Pusher},
     },
     error::{Error as Failed, Failure, Result},
     output::{
@@ -152,7 +152,7 @@ pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) ->
     let sources = match given {
         Some(given) => sources(given, &pusher)?,
         None => {
-            let pushed = pusher.maps().pushed(query::now())?;
+            let pushed = pusher.maps().pushed(Owner::Shared, query::now())?;
             pushed.into_iter().map(|(source, _)| pusher.source_of(source)).collect::<Result<_>>()?
         }
     };

@@ -1,5 +1,7 @@
 //! The agent as a bouncer of CrowdSec.
 
+mod pushes;
+
 use std::{
     fmt::Write as _,
     fs,
