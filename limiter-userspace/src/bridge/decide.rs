@@ -13,6 +13,7 @@ use std::{
 use limiter_common::{algorithm::kind::Kind, base::address::Address};
 
 pub use self::counts::{Counts, RowCounts};
+pub(super) use self::repeats::PARTS;
 use self::{
     counts::Tally,
     places::{Limited, Place},
@@ -153,9 +154,15 @@ impl Decider {
         Ok(())
     }
 
-    /// The requests that are known at `now`, in ns of `CLOCK_MONOTONIC`, because they may be sent again.
-    pub(super) fn repeats(&self, now: u64) -> Vec<[u64; 4]> {
-        self.repeats.stored(now)
+    /// The requests that are known at `now`, in ns of `CLOCK_MONOTONIC`, because they may be sent again: those of one of [`PARTS`] of
+    /// the table.
+    pub(super) fn repeats(&self, part: usize, now: u64) -> Vec<[u64; 4]> {
+        self.repeats.stored(part, now)
+    }
+
+    /// How often those changed.
+    pub(super) const fn repeat_changes(&self) -> u64 {
+        self.repeats.changes()
     }
 
     /// Takes over the [repeats](Self::repeats) of the process before, of a decider with the same [`seed`](Self::seed).

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     answer::{Answer, Standing},
-    decide::{Counts, Decider, Item, OpenRequests, Settlement, compile},
+    decide::{Counts, Decider, Item, OpenRequests, PARTS, Settlement, compile},
     lease::Leases,
     request::Request,
     table::Table,
@@ -40,9 +40,18 @@ impl InForce {
         self.lock().decider.seed()
     }
 
-    /// See [`Decider::repeats`].
+    /// See [`Decider::repeats`]. Decisions wait for one part at a time.
     pub(super) fn repeats(&self, now: u64) -> Vec<[u64; 4]> {
-        self.lock().decider.repeats(now)
+        let mut all = Vec::new();
+        for part in 0..PARTS {
+            all.extend(self.lock().decider.repeats(part, now));
+        }
+        all
+    }
+
+    /// See [`Decider::repeat_changes`].
+    pub(super) fn repeat_changes(&self) -> u64 {
+        self.lock().decider.repeat_changes()
     }
 
     /// See [`Decider::restore_repeats`].

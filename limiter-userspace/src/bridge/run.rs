@@ -102,10 +102,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     let pusher = Arc::new(pusher);
     let state = options.state.as_deref();
     let taken = state.map_or(Ok(()), |state| handover::take(state, &in_force, &pusher));
-    let leave = {
-        let (in_force, pusher) = (Arc::clone(&in_force), Arc::clone(&pusher));
-        move || state.map_or(Ok(()), |state| handover::leave(state, &in_force, &pusher))
-    };
+    let mut writer = state.map(|state| handover::Writer::new(state, &in_force, &pusher));
     let service = Arc::new(Service {
         in_force: Arc::clone(&in_force),
         users,
@@ -147,9 +144,6 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         if let Some(file) = &options.state {
             tell(Event::State { file: file.clone(), began });
         }
-        if let Some(state) = state {
-            handover::forget(state);
-        }
         if let Err(error) = taken {
             tell(Event::Forgot(error));
         }
@@ -182,10 +176,12 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
             let look = spawn_blocking(move || {
                 let read = document.look(unix(), reload);
                 let loaded = files.as_mut().and_then(|files| files.look(reload));
-                (document, read, files, loaded)
+                let kept = writer.as_mut().map_or(Ok(()), handover::Writer::keep);
+                (document, read, files, loaded, writer, kept)
             });
-            let (read, loaded);
-            (document, read, files, loaded) = look.await.map_err(|error| failed(error.into()))?;
+            let (read, loaded, kept);
+            (document, read, files, loaded, writer, kept) =
+                look.await.map_err(|error| failed(error.into()))?;
             // Before the policy, which is told when all is done.
             if let (Some(loaded), Some(tls)) = (loaded, &tls) {
                 match loaded {
@@ -198,6 +194,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
                         tell(Event::CertificateRejected(error));
                     }
                 }
+            }
+            if let Err(error) = kept {
+                tell(Event::Forgot(error));
             }
             if let Some(read) = read {
                 adopt(&service, read, options, unix, &mut tell);
@@ -220,7 +219,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         // Requests that are held back have their turn.
         let delay = Duration::from_nanos(service.in_force.policy().longest_delay());
         select! { () = ended => {}, () = sleep(END + delay) => {} }
-        if let Err(error) = leave() {
+        if let Some(Err(error)) = writer.map(|writer| writer.write()) {
             tell(Event::Forgot(error));
         }
         tell(Event::Stopped);

@@ -180,6 +180,22 @@ fn spop_socket(document: &Document) -> PathBuf {
     document.path().with_file_name("spop.sock")
 }
 
+/// Waits until what a bridge with the state file `state` beside its document leaves to the next one is like this.
+#[track_caller]
+fn wait_for_handover(document: &Document, is_so: impl Fn(&Value) -> bool) {
+    let begin = std::time::Instant::now();
+    let file = document.path().with_file_name("state.handover");
+    loop {
+        let content = fs::read(&file).ok();
+        let kept = content.and_then(|it| serde_json::from_slice::<Value>(&it).ok());
+        if kept.as_ref().is_some_and(&is_so) {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{kept:?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn socket(document: &Document) -> PathBuf {
     document.path().with_file_name("bridge.sock")
 }

@@ -12,6 +12,8 @@ use super::super::table::Key;
 pub(super) const MOST: u64 = 3;
 /// Requests that are known at once; they take 2 MiB.
 const ROOM: usize = 1 << 16;
+/// Parts in which they are copied for the next process, each in some 10 µs.
+pub(in crate::bridge) const PARTS: usize = 16;
 
 /// A request that was charged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +43,8 @@ pub(super) enum Repeat {
 pub(super) struct Repeats {
     /// Empty until there is a first one.
     known: Vec<Known>,
+    /// How often something was noted.
+    changes: u64,
 }
 
 impl Repeats {
@@ -60,6 +64,7 @@ impl Repeats {
 
     /// Notes that a repeat passed at `now`, or that a first request did and is known for `window` nanoseconds.
     pub(super) fn note(&mut self, repeat: Repeat, now: u64, window: u64) {
+        self.changes += u64::from(repeat != Repeat::Charged);
         match repeat {
             Repeat::Charged => {}
             Repeat::Again(at) => {
@@ -81,9 +86,16 @@ impl Repeats {
         }
     }
 
-    /// The requests that are known at `now`, as they are left to the next process: the key, until when, and the repeats.
-    pub(super) fn stored(&self, now: u64) -> Vec<[u64; 4]> {
-        let known = self.known.iter().filter(|known| known.until > now);
+    /// How often something was noted.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The requests of one of [`PARTS`] that are known at `now`, as they are left to the next process: the key, until when, and the
+    /// repeats.
+    pub(super) fn stored(&self, part: usize, now: u64) -> Vec<[u64; 4]> {
+        let known = self.known.chunks(ROOM / PARTS).nth(part).unwrap_or_default();
+        let known = known.iter().filter(|known| known.until > now);
         known.map(|Known { key: [a, b], until, repeats }| [*a, *b, *until, *repeats]).collect()
     }
 

@@ -7,7 +7,10 @@
 
 use std::{
     cell::Cell,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use limiter_common::{
@@ -35,6 +38,8 @@ const LONGEST: Longest = Longest { most: Penalty::LONGEST, rest: Penalty::LONGES
 /// The offences of peers against limits on requests.
 pub(in crate::bridge) struct Offences {
     records: Mutex<Box<[Record]>>,
+    /// How often a refusal was noted.
+    changes: AtomicU64,
     /// Who does not know it cannot choose peers that share a set. That of the state of keys, so that what is
     /// [stored](Self::stored) is found by the next process.
     seed: [u64; 2],
@@ -159,12 +164,16 @@ impl Offences {
     /// None yet. Limits and peers are hashed with `seed`.
     pub(in crate::bridge) fn new(seed: [u64; 2]) -> Self {
         let records = std::iter::repeat_with(|| Record::new(None)).take(SETS * WAYS);
-        Self { records: Mutex::new(records.collect()), seed }
+        Self { records: Mutex::new(records.collect()), changes: AtomicU64::new(0), seed }
     }
 
-    /// All that is known.
+    /// How often something changed.
+    pub(in crate::bridge) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// All that is known. Refusals wait for one set at a time.
     pub(in crate::bridge) fn stored(&self) -> Vec<Stored> {
-        let records = self.lock();
         let stored = |record: &Record| {
             let (limit, Address { family, words: peer }) = record.key?;
             let Offence { began, last, since, blocked, blocks } = &record.offence;
@@ -174,7 +183,13 @@ impl Offences {
             let Record { shared, pushed, .. } = *record;
             Some(Stored { limit, family, peer, offence, keys, shared, pushed })
         };
-        records.iter().filter_map(stored).collect()
+        let mut all = Vec::new();
+        for set in 0..SETS {
+            let records = self.lock();
+            let set = records.chunks_exact(WAYS).nth(set).unwrap_or_default();
+            all.extend(set.iter().filter_map(stored));
+        }
+        all
     }
 
     /// Takes over what the process before had [stored](Self::stored) with the same seed.
@@ -219,6 +234,7 @@ impl Offences {
     ) -> Option<Due> {
         let key = (hash(limit, self.seed), peer);
         let mut records = self.lock();
+        self.changes.fetch_add(1, Relaxed);
         let set = records.chunks_exact_mut(WAYS).nth(self.set(key))?;
         let record = match set.iter().position(|record| record.key == Some(key)) {
             Some(at) => set.get_mut(at)?,
@@ -258,6 +274,24 @@ impl Offences {
         }
         record.pushed = now;
         Some(Due::Until(until))
+    }
+}
+
+#[cfg(test)]
+impl Offences {
+    /// Has so many peers be refused by as many keys as are known of each.
+    pub(in crate::bridge) fn fill(&self, peers: u32) {
+        let penalty = Penalty { after: 1, block: 1 << 40, most: 1 << 40, ..Penalty::default() };
+        for number in 0..peers {
+            for digest in 0..KEYS as u64 {
+                let refused = Refused {
+                    peer: Address { family: 6, words: [u32::MAX - number; 4] },
+                    digest: u64::MAX - digest,
+                    is_one: true,
+                };
+                self.exceed("login", &penalty, refused, 0, (1 << 60) + digest);
+            }
+        }
     }
 }
 

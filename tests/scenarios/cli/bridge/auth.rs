@@ -172,8 +172,15 @@ fn a_request_that_is_sent_again_is_charged_once() {
     let is_charged_once = |reply: Reply| reply.field("ratelimit").unwrap().contains(";r=4;");
     assert!(is_charged_once(pay(&bridge, &[before])));
     assert!(terminate(&mut bridge.process).unwrap().success());
+    let mut bridge = Bridge::start(&bench, &document, &state);
+    assert!(is_charged_once(pay(&bridge, &[before])));
+    // Nor after one that killed the bridge: this was the first repeat.
+    wait_for_handover(&document, |kept| kept["repeats"][0][3] == 1);
+    kill(&mut bridge.process);
     let bridge = Bridge::start(&bench, &document, &state);
     assert!(is_charged_once(pay(&bridge, &[before])));
+    let known = document.path().with_file_name("state.handover");
+    assert!(known.exists(), "another kill before the next change loses nothing either");
     let ask = |more: &[&str]| pay(&bridge, more);
     let key = "Idempotency-Key: 8e03978e";
     let left: Vec<u16> = (0..20).map(|_| ask(&[key]).status).collect();

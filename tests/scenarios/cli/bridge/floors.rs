@@ -41,15 +41,25 @@ struct Floors {
 impl Floors {
     /// An agent has to be started beside it.
     fn new(policy: &str) -> Self {
+        Self::with(policy, "")
+    }
+
+    /// The same with more arguments of the bridge.
+    fn with(policy: &str, more: &str) -> Self {
         let (bench, document) = (Bench::new(), Document::new(policy));
         let addresses =
             (3..10).chain([77]).map(|it| format!("address add 198.18.0.{it}/24 dev eth0\n"));
         bench.hosts.client.ip(&addresses.collect::<String>()).unwrap();
         bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
-        let agent = document.path().with_file_name("agent.sock");
-        let arguments = format!("--agent unix:{} --spop {ABSTRACT}", agent.display());
-        let bridge = bridge_with(&bench, &document, &arguments);
+        let bridge = Self::bridge(&bench, &document, more);
         Self { bench, document, bridge }
+    }
+
+    fn bridge(bench: &Bench, document: &Document, more: &str) -> Bridge {
+        let folder = document.path().parent().unwrap().display().to_string();
+        let more = more.replace("FOLDER", &folder);
+        let arguments = format!("--agent unix:{folder}/agent.sock --spop {ABSTRACT} {more}");
+        bridge_with(bench, document, &arguments)
     }
 
     fn agent(&self) -> Agent {
@@ -279,6 +289,31 @@ fn requests_are_limited_without_the_agent_and_peers_are_blocked_once_it_is_back(
         floors.event("agent_away", None);
         // What was pushed since is root's to end: the next agent does not know who pushed it.
         floors.bench.done("penalty del 198.18.0.3 --push");
+    }
+}
+
+#[test]
+fn a_bridge_that_was_killed_goes_on_with_the_backoff() {
+    let state = "--state-file FOLDER/state";
+    let policy = PENALTY.replace("block: 1m", "block: 2s, backoff: 5, max: 1h");
+    let mut floors = Floors::with(&policy, state);
+    // The folder is the bridge's own, as that of the package is.
+    let folder = floors.document.path().parent().unwrap().to_owned();
+    std::os::unix::fs::chown(folder, Some(65_534), Some(65_534)).unwrap();
+    let _agent = floors.agent();
+    let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
+    for seconds in [2.0, 10.0] {
+        floors.go_on(3, "");
+        let event = floors.event("pushed", Some("198.18.0.3"));
+        assert_eq!(event["seconds"], seconds, "{event}");
+        let blocks = if seconds == 2.0 { 1 } else { 2 };
+        wait_for_handover(&floors.document, |kept| kept["offences"][0]["offence"][4] == blocks);
+        kill(&mut floors.bridge.process);
+        floors.bridge = Floors::bridge(&floors.bench, &floors.document, state);
+        let began = Instant::now();
+        while floors.login(3, "").is_none() {
+            assert!(began.elapsed() < PATIENCE, "the block goes on");
+        }
     }
 }
 
