@@ -3,6 +3,8 @@
 //! A request is answered by the endpoint of its route. So no endpoint is left out here but `/v1/ext_authz`: Envoy asks there with the
 //! method and the path of its client, which can be any. Schemas of bodies are those of the types that are read and written.
 
+use std::net::IpAddr;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
@@ -10,10 +12,13 @@ use super::{
     fields::Problem,
     http::{
         body::{Budget, Settled, Source},
-        parameters::MOST_COST,
+        parameters::{MOST_COST, Parameters},
     },
 };
-use crate::agent::control::request::{Body as Penalties, address_schema};
+use crate::agent::control::{
+    request::{Body as Penalties, address_schema},
+    results::{Answer, Answered, LiftResult},
+};
 
 /// What there is at a path.
 pub(super) struct Route {
@@ -97,20 +102,14 @@ const SETTLED: &[(u16, &str, Body)] = &[
     (200, "What the limit has left then.", Body::Json(schema::<Budget>())),
     WRONG,
     UNTRUSTED,
-    (408, "The body did not come in time.", Body::Problem),
+    LATE,
     (413, "The body is longer than 64 KiB.", Body::Problem),
     (415, "The body is of another type than application/json.", Body::Problem),
 ];
 
-const AGENT: &[(u16, &str, Body)] = &[
-    (200, "What the agent answers.", Body::Json(schema::<Value>())),
-    WRONG,
-    UNTRUSTED,
-    (404, "There is no such block.", Body::Json(schema::<Value>())),
-    (408, "The body did not come in time.", Body::Problem),
-    (413, "The body is longer than 512 KiB.", Body::Problem),
-    (503, "The agent is away.", Body::Problem),
-];
+const AWAY: (u16, &str, Body) = (503, "The agent or its instance is away.", Body::Problem);
+const LATE: (u16, &str, Body) = (408, "The body did not come in time.", Body::Problem);
+const LONG: (u16, &str, Body) = (413, "The body is longer than 512 KiB.", Body::Problem);
 
 /// All of them.
 pub(super) const ROUTES: [Route; 12] = [
@@ -188,7 +187,14 @@ pub(super) const ROUTES: [Route; 12] = [
         about: "Has the agent block sources, or tell whom it blocks. On Unix sockets only.",
         parameters: none,
         body: Some(schema::<Penalties>()),
-        answers: AGENT,
+        answers: &[
+            (200, "What became of each block, or all of them.", Body::Json(schema::<Answered>())),
+            WRONG,
+            UNTRUSTED,
+            LATE,
+            LONG,
+            AWAY,
+        ],
     },
     Route {
         endpoint: Endpoint::Penalties,
@@ -197,7 +203,14 @@ pub(super) const ROUTES: [Route; 12] = [
         about: "Has the agent end the block of a source. On Unix sockets only.",
         parameters: of_address,
         body: None,
-        answers: AGENT,
+        answers: &[
+            (200, "What became of it.", Body::Json(schema::<Answer<LiftResult>>())),
+            WRONG,
+            (403, "Another user had it blocked, or the user may not ask.", Body::Problem),
+            LATE,
+            LONG,
+            AWAY,
+        ],
     },
     Route {
         endpoint: Endpoint::Openapi,
@@ -338,66 +351,108 @@ impl Body {
     }
 }
 
-/// A parameter that need not be given.
-fn parameter(place: &str, name: &str, about: &str, schema: &Value) -> Value {
-    json!({ "in": place, "name": name, "description": about, "schema": schema })
+/// The parameters in a part of a request: the fields of a type.
+fn parameters<T: JsonSchema>(place: &str) -> Vec<Value> {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    let schema = settings.into_generator().into_root_schema_for::<T>();
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|it| it == name));
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let parameter = |(name, field): (&String, &Value)| {
+        let mut schema = field.clone();
+        let about = schema.as_object_mut().and_then(|it| it.remove("description"));
+        // One that may be left out is never null.
+        let kind = schema["type"].get(0).cloned();
+        if let Some(kind) = kind {
+            schema["type"] = kind;
+        }
+        // A parameter of a query has a default in what reads it.
+        let is_required = place != "query" && is_required(name);
+        json!({ "in": place, "name": name, "required": is_required, "description": about, "schema": schema })
+    };
+    fields.into_iter().flatten().map(parameter).collect()
 }
 
 fn none() -> Value {
     json!([])
 }
 
-fn limits() -> Value {
-    let names = json!({ "type": "array", "items": { "type": "string" } });
-    parameter("query", "limit", "Only the limits of these names are asked.", &names)
+/// The headers of `/v1/auth`.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "its fields are described")]
+struct Told {
+    /// The address of the client.
+    #[schemars(rename = "X-Real-IP", schema_with = "address_schema")]
+    source: IpAddr,
+    /// The method, or X-Forwarded-Method.
+    #[schemars(rename = "X-Original-Method")]
+    method: Option<String>,
+    /// The target, or X-Forwarded-Uri.
+    #[schemars(rename = "X-Original-URI")]
+    target: Option<String>,
 }
 
-fn cost() -> Value {
-    json!({ "type": "integer", "minimum": 1, "maximum": MOST_COST, "default": 1 })
+/// The headers of `/v1/release`.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "its fields are described")]
+struct Ended {
+    /// What the answer about the request had.
+    #[schemars(rename = "X-Limiter-Lease", regex(pattern = "^[0-9a-f]{42}([.][0-9a-f]{42})*$"))]
+    lease: String,
 }
 
-fn address() -> Value {
-    address_schema(&mut SchemaGenerator::default()).to_value()
+/// The path of what is about a source.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "its fields are described")]
+struct OfSource {
+    /// The address.
+    #[schemars(schema_with = "address_schema")]
+    address: IpAddr,
 }
 
 fn of_auth() -> Value {
-    let text = json!({ "type": "string" });
-    json!([
-        { "in": "header", "name": "X-Real-IP", "required": true, "description": "The address of the client.", "schema": address() },
-        parameter("header", "X-Original-Method", "The method, or X-Forwarded-Method.", &text),
-        parameter("header", "X-Original-URI", "The target, or X-Forwarded-Uri.", &text),
-        parameter("query", "deny", "The status of a request over a limit.", &json!({ "type": "integer", "enum": [403, 429], "default": 403 })),
-        parameter("query", "cost", "How many times what the request costs.", &cost()),
-        parameter("query", "peek", "1: nothing is charged.", &json!({ "type": "integer", "enum": [0, 1], "default": 0 })),
-        limits(),
-    ])
+    [parameters::<Told>("header"), parameters::<Parameters>("query")].concat().into()
 }
 
 fn of_release() -> Value {
-    let lease = json!({ "type": "string", "pattern": "^[0-9a-f]{42}([.][0-9a-f]{42})*$" });
-    json!([{ "in": "header", "name": "X-Limiter-Lease", "required": true, "description": "What the answer about the request had.", "schema": lease }])
+    parameters::<Ended>("header").into()
 }
 
 fn of_address() -> Value {
-    json!([{ "in": "path", "name": "address", "required": true, "description": "The address.", "schema": address() }])
+    parameters::<OfSource>("path").into()
+}
+
+/// The parameters of `/v1/budget`, but for attributes.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "its fields are described")]
+struct Asked {
+    /// Only the limits of these names are asked; all of them if there is none.
+    limit: Vec<String>,
+    /// How many times what the request costs.
+    #[schemars(range(min = 1, max = MOST_COST))]
+    cost: u64,
+    /// The method.
+    method: String,
+    /// The host.
+    host: String,
+    /// The path.
+    path: String,
+    /// The address of the client.
+    source: String,
 }
 
 fn of_budget() -> Value {
-    let text = json!({ "type": "string" });
-    let others = json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let attributes = "Attributes of the policy by their names, each a parameter of its own.";
-    let mut attributes = parameter("query", "attributes", attributes, &others);
-    attributes["style"] = "form".into();
-    attributes["explode"] = true.into();
-    json!([
-        limits(),
-        parameter("query", "cost", "How many times what the request costs.", &cost()),
-        parameter("query", "method", "The method.", &text),
-        parameter("query", "host", "The host.", &text),
-        parameter("query", "path", "The path.", &text),
-        parameter("query", "source", "The address of the client.", &text),
-        attributes,
-    ])
+    let mut all = parameters::<Asked>("query");
+    all.push(json!({
+        "in": "query",
+        "name": "attributes",
+        "description": "Attributes of the policy by their names, each a parameter of its own.",
+        "style": "form",
+        "explode": true,
+        "schema": { "type": "object", "additionalProperties": { "type": "string" } },
+    }));
+    all.into()
 }
 
 #[cfg(test)]
@@ -463,7 +518,41 @@ mod tests {
     }
 
     #[test]
+    fn parameters_are_described_by_their_types() {
+        let document = document();
+        let of = |path: &str, name: &str| {
+            let all = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+            all.iter().find(|it| it["name"] == name).unwrap().clone()
+        };
+        let address = of("/v1/source/{address}", "address");
+        assert_eq!((&address["in"], &address["required"]), (&json!("path"), &json!(true)));
+        assert_eq!(address["schema"], address_schema(&mut SchemaGenerator::default()).to_value());
+        assert_eq!(of("/v1/auth", "X-Real-IP")["required"], true);
+        let target = of("/v1/auth", "X-Original-URI");
+        assert_eq!(
+            (&target["required"], &target["schema"]["type"]),
+            (&json!(false), &json!("string"))
+        );
+        let cost = of("/v1/auth", "cost");
+        assert_eq!((&cost["required"], &cost["schema"]["minimum"]), (&json!(false), &json!(1)));
+        assert_eq!(cost["description"], "How many times what the request costs.");
+        assert_eq!(of("/v1/auth", "limit")["schema"]["type"], "array");
+    }
+
+    #[test]
     fn a_body_is_described_as_it_is_written() {
+        let penalties = schema("Answered");
+        for body in [
+            json!({ "subject": "192.0.2.9", "result": "not_a_peer", "seconds": 0 }),
+            json!([{ "subject": "2001:db8::9", "result": "blocked", "seconds": 60 }]),
+            json!([]),
+            json!({ "schema": "limiter.penalties/1", "entries": [] }),
+        ] {
+            assert!(penalties.is_valid(&body), "{body}");
+        }
+        for body in [json!({}), json!({ "subject": "192.0.2.9", "result": "other" }), json!(7)] {
+            assert!(!penalties.is_valid(&body), "{body}");
+        }
         let problem = schema("Problem");
         for detail in [None, Some("do that".to_owned())] {
             let written = Problem::of_status("Bad Request", 400, detail).to_string();

@@ -2,6 +2,7 @@
 
 use std::{io::Write, sync::Arc, time::Duration};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -27,7 +28,7 @@ const SCHEMA: &str = "limiter.list/1";
 const PENALTIES: &str = "limiter.penalties/1";
 
 /// An entry of a list, as `list -j` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ListEntry {
     /// The prefix, or the name of the set.
     pub src: String,
@@ -61,8 +62,18 @@ struct List<'a> {
     entries: &'a [ListEntry],
 }
 
+/// All blocked sources, as `penalty list -j` prints them.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PenaltyList", deny_unknown_fields)]
+pub struct Penalties {
+    /// `limiter.penalties/1`.
+    pub schema: &'static str,
+    /// The blocks: those by hand, then those by limits and pushes.
+    pub entries: Vec<PenaltyEntry>,
+}
+
 /// A blocked source, as `penalty list -j` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PenaltyEntry {
     /// The source, with the end of the block.
     #[serde(flatten)]
@@ -153,6 +164,12 @@ impl ListEntry {
         };
         let until = self.until.clone().map_or_else(|| "for ever".into(), Cell::from);
         [Cell::new(src, tone), until, left]
+    }
+}
+
+impl From<Vec<PenaltyEntry>> for Penalties {
+    fn from(entries: Vec<PenaltyEntry>) -> Self {
+        Self { schema: PENALTIES, entries }
     }
 }
 

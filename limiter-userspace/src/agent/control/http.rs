@@ -11,14 +11,20 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
     time::{error::Elapsed, sleep, timeout},
 };
 
-use super::{Control, lock, request::Body, results::LiftResult, rules::Outcome};
+use super::{
+    Control, lock,
+    request::{Asked, Body},
+    results::{Answer, Answered, LiftResult},
+    rules::Outcome,
+};
 use crate::{
     bridge::listener::{Bound, Listener, Peer, Stream},
     error::{Error, Result},
@@ -39,7 +45,7 @@ const HEADER_BYTES: usize = 16 << 10;
 /// How long is waited where no connection can be accepted, as there are no more descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-type Answer = Response<Full<Bytes>>;
+type Reply = Response<Full<Bytes>>;
 
 /// How long a connection may take. Each is for one request, so that nobody holds a place by asking nothing, or by reading no answer.
 #[derive(Clone, Copy)]
@@ -115,7 +121,7 @@ async fn answer(
     request: Request<Incoming>,
     peer: Peer,
     place: Arc<OwnedSemaphorePermit>,
-) -> Answer {
+) -> Reply {
     let user = match control.user(peer) {
         Ok(user) => user,
         Err(why) => return problem(403, &why),
@@ -158,7 +164,7 @@ impl Refused {
         Self { status: 405, why: format!("give {allowed}"), allowed: Some(allowed) }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Reply {
         let mut answer = problem(self.status, &self.why);
         if let Some(allowed) = self.allowed {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
@@ -218,19 +224,18 @@ impl Control {
     }
 
     /// The answer to a question of a process of a user.
-    fn answer(&self, user: u32, question: Question) -> Result<Answer> {
+    fn answer(&self, user: u32, question: Question) -> Result<Reply> {
         Ok(match question {
             Question::Push(Body { asked, is_array }) => {
                 let outcomes = self.push(user, &asked)?;
-                let all = outcomes
-                    .iter()
-                    .zip(&asked)
-                    .map(|(outcome, asked)| told(outcome, asked.subject));
-                let all: Vec<Value> = all.collect();
-                match (is_array, all.first()) {
-                    (false, Some(one)) => json_of(200, one),
-                    _ => json_of(200, &Value::Array(all)),
-                }
+                let told = |(outcome, asked): (&Outcome, &Asked)| Answer {
+                    subject: asked.subject,
+                    result: outcome.result,
+                    seconds: Some(outcome.seconds),
+                };
+                let mut all: Vec<_> = outcomes.iter().zip(&asked).map(told).collect();
+                let one = if is_array { None } else { all.pop() };
+                json_of(200, &one.map_or(Answered::All(all), Answered::One))
             }
             Question::Lift(address) => {
                 let result = self.lift(user, address)?;
@@ -240,9 +245,9 @@ impl Control {
                     );
                     return Ok(problem(403, &why));
                 }
-                json_of(200, &json!({ "subject": address, "result": result.name() }))
+                json_of(200, &Answer { subject: address, result, seconds: None })
             }
-            Question::Penalties => of_json(200, lock(&self.lists).penalties()?),
+            Question::Penalties => json_of(200, &Answered::List(lock(&self.lists).penalties()?)),
             Question::Source(address) => match lock(&self.sources).source(address)? {
                 Some(report) => of_json(200, report),
                 None => problem(404, &format!("nothing is known of {address}")),
@@ -251,27 +256,26 @@ impl Control {
     }
 }
 
-fn told(outcome: &Outcome, subject: IpAddr) -> Value {
-    json!({ "subject": subject, "result": outcome.result.name(), "seconds": outcome.seconds })
+fn json_of(status: u16, value: &impl Serialize) -> Reply {
+    // Neither has a map with keys that are no texts.
+    let mut body = serde_json::to_vec(value).unwrap_or_default();
+    body.push(b'\n');
+    of_json(status, body)
 }
 
-fn json_of(status: u16, value: &Value) -> Answer {
-    of_json(status, format!("{value}\n").into_bytes())
-}
-
-fn of_json(status: u16, body: Vec<u8>) -> Answer {
+fn of_json(status: u16, body: Vec<u8>) -> Reply {
     with(status, "application/json", body)
 }
 
 /// Why a request is not answered.
-fn problem(status: u16, detail: &str) -> Answer {
+fn problem(status: u16, detail: &str) -> Reply {
     let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     let problem =
         json!({ "type": "about:blank", "title": title, "status": status, "detail": detail });
     with(status, "application/problem+json", format!("{problem}\n").into_bytes())
 }
 
-fn with(status: u16, kind: &'static str, body: Vec<u8>) -> Answer {
+fn with(status: u16, kind: &'static str, body: Vec<u8>) -> Reply {
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -4,7 +4,7 @@ use crate::{
     datapath::{bpffs::Pins, link::exists, maps::Maps, program::Clock, pushes::Pusher},
     error::{Error, Result},
     output::{
-        lists::{PenaltyEntry, print_penalties},
+        lists::{Penalties, PenaltyEntry},
         source,
         stream::Output,
     },
@@ -114,11 +114,10 @@ impl Opened {
     ///
     /// # Errors
     /// As [`maps`](Self::maps).
-    pub(super) fn penalties(&mut self) -> Result<Vec<u8>> {
+    pub(super) fn penalties(&mut self) -> Result<Penalties> {
         let (maps, at) = (self.maps()?, query::now());
         let blocked = Inquiry::new(maps, at)?.blocked(at)?;
-        let entries = PenaltyEntry::all(maps.in_force()?.layered(), &blocked, unix());
-        printed(|output| print_penalties(output, &entries))
+        Ok(PenaltyEntry::all(maps.in_force()?.layered(), &blocked, unix()).into())
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) mod instance;
 mod owners;
 mod proof;
 pub(crate) mod request;
-mod results;
+pub(crate) mod results;
 pub(super) mod rules;
 
 use std::{

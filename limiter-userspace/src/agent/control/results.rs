@@ -1,8 +1,41 @@
 //! What becomes of requests to begin and end blocks.
 
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::output::lists::Penalties;
+
+/// The answer about all penalties.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answered {
+    /// To a request for one block.
+    One(Answer<PushResult>),
+    /// To a request for an array of blocks, in their order.
+    All(Vec<Answer<PushResult>>),
+    /// To the question whom it blocks.
+    List(Penalties),
+}
+
+/// What became of a block.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer<R> {
+    /// The address that was asked for.
+    pub(super) subject: IpAddr,
+    /// What became of it.
+    pub(super) result: R,
+    /// For how long the source is blocked, rounded up; 0 if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) seconds: Option<u64>,
+}
+
 /// What became of a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::agent) enum PushResult {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PushResult {
     /// The source is blocked.
     Blocked,
     /// A block that was pushed before lasts longer.
@@ -57,8 +90,9 @@ impl PushResult {
 }
 
 /// What became of the wish to end a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LiftResult {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LiftResult {
     /// It is ended.
     Lifted,
     /// No push blocks the source.
@@ -76,6 +110,23 @@ impl LiftResult {
             Self::Lifted => "lifted",
             Self::NotBlocked => "not_blocked",
             Self::NotYours => "not_yours",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::to_value;
+
+    use super::*;
+
+    #[test]
+    fn results_have_the_same_names_in_answers_and_in_metrics() {
+        for result in PushResult::ALL {
+            assert_eq!(to_value(result).unwrap(), result.name());
+        }
+        for result in LiftResult::ALL {
+            assert_eq!(to_value(result).unwrap(), result.name());
         }
     }
 }

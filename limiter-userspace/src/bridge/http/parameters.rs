@@ -1,6 +1,7 @@
 //! The parameters of a request to the bridge itself.
 
 use form_urlencoded::parse;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::fault::Fault;
 use crate::policy::Policy;
@@ -11,16 +12,28 @@ const KNOWN: &str = "deny, limit, cost and peek";
 pub(in crate::bridge) const MOST_COST: u64 = 1_000_000_000;
 
 /// What the parameters of `/v1/auth` ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parameters {
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub(in crate::bridge) struct Parameters {
     /// The status of a request that a limit refuses: 403, which nginx takes, or 429.
+    #[schemars(schema_with = "deny_schema")]
     pub(super) deny: u16,
-    /// What the request costs; at least 1.
+    /// How many times what the request costs.
+    #[schemars(range(min = 1, max = MOST_COST))]
     pub(super) cost: u64,
-    /// Whether nothing is charged.
+    /// 1: nothing is charged.
+    #[schemars(schema_with = "peek_schema")]
     pub(super) peek: bool,
-    /// The names of the limits that are asked; all of them if there is none.
+    /// Only the limits of these names are asked; all of them if there is none.
+    #[schemars(rename = "limit")]
     pub(super) limits: Vec<String>,
+}
+
+fn deny_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "enum": [403, 429], "default": 403 })
+}
+
+fn peek_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "enum": [0, 1], "default": 0 })
 }
 
 impl Parameters {
