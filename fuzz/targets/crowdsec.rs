@@ -5,7 +5,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use limiter_userspace::{
-    crowdsec::{SET, answer::Answer, decisions::Decisions},
+    crowdsec::{
+        SET,
+        answer::Answer,
+        decisions::{Decisions, Pushed},
+    },
     policy::{
         Layers, List,
         guard::Host,
@@ -27,6 +31,7 @@ fuzz_target!(|text: &[u8]| {
     let mut layers = Layers::default();
     layers.run_time.put(&layers.policy, Entry::new(List::Allow, allow), NOW).unwrap();
     let mut decisions = Decisions::default();
+    let mut pushed = Pushed { room: 2, ..Pushed::default() };
     for (is_whole, now) in [(true, NOW), (false, NOW + 10)] {
         let Some(body) = answers.next() else { break };
         let answer = match Answer::read(body) {
@@ -42,7 +47,7 @@ fuzz_target!(|text: &[u8]| {
             assert_eq!(decision.prefix.trunc(), decision.prefix);
         }
         decisions.apply(&answer, is_whole, now);
-        let plan = decisions.plan(layers.view(), &host, now);
+        let plan = decisions.plan(layers.view(), &host, &pushed, now);
         assert_eq!(plan.total, plan.entries.len());
         for entry in &plan.entries {
             assert!(
@@ -50,8 +55,15 @@ fuzz_target!(|text: &[u8]| {
             );
             assert!(!allow.contains(&entry.prefix) && entry.prefix.prefix_len() > 0);
         }
+        assert!(plan.pushed.len() <= 2);
+        for source in plan.pushed.keys() {
+            assert!(!host.addresses.iter().chain(&host.gateways).any(|it| it == source));
+            assert!(!allow.contains(source));
+        }
+        pushed = Pushed { room: 2 - plan.pushed.len(), ends: plan.pushed };
         let Layers { policy, run_time, .. } = &mut layers;
         run_time.replace(policy, (List::Deny, SET), plan.entries, now).unwrap();
-        assert!(!decisions.plan(layers.view(), &host, now).is_change(), "nothing is left to do");
+        let again = decisions.plan(layers.view(), &host, &pushed, now);
+        assert!(!again.is_change() && again.pushed == pushed.ends, "nothing is left to do");
     }
 });
