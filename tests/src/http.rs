@@ -77,8 +77,8 @@ pub fn exchange(stream: &mut (impl Read + Write), request: impl AsRef<[u8]>) -> 
 }
 
 /// Serves at an address of a host as long as the process runs: each request is answered with its method, its target and its
-/// body. That of the target `/fails` has the status 500, and those of `/degraded` and `/leased` tell the headers
-/// `X-Limiter-Degrade` and `X-Limiter-Lease`. A request to `/held?NAME` is answered once there was one to `/go?NAME`.
+/// body. That of the target `/fails` has the status 500, and those of `/degraded`, `/leased` and `/sourced` tell the headers
+/// `X-Limiter-Degrade`, `X-Limiter-Lease` and `X-Limiter-Source`. A request to `/held?NAME` is answered once there was one to `/go?NAME`.
 ///
 /// # Errors
 /// Fails if the address cannot be bound.
@@ -157,6 +157,7 @@ fn answer(stream: std::net::TcpStream, gone: &Gone) -> io::Result<()> {
         let text = match first.rsplit_once('/') {
             Some((_, "degraded")) => told("x-limiter-degrade"),
             Some((_, "leased")) => told("x-limiter-lease"),
+            Some((_, "sourced")) => told("x-limiter-source"),
             _ => format!("{first} {}", String::from_utf8_lossy(&body)),
         };
         write!(to, "HTTP/1.1 {status} x\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;

@@ -64,6 +64,9 @@ pub fn fields(policy: &Policy, answer: &Answer, jitter: u32) -> Vec<(&'static st
 /// The header that names the limits that have the service do less for a request that passes.
 pub const DEGRADE: &str = "x-limiter-degrade";
 
+/// The header that tells the service what limits on packets have left for the source of a request.
+pub const SOURCE: &str = "x-limiter-source";
+
 /// The limits that have the service do less for a request that passes, as a list of their names; `None` if there are none.
 pub fn degraded(policy: &Policy, answer: &Answer) -> Option<String> {
     if answer.verdict != Verdict::Pass {

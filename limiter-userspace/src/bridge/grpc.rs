@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     future::{Ready, ready},
+    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,6 +23,7 @@ use tonic_prost::ProstCodec;
 use super::{
     answer::Verdict,
     http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random, until},
+    kernel::Left,
     listener::Peer,
     ratelimit::{
         self,
@@ -146,47 +148,71 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-type Answered<M> = Ready<Result<tonic::Response<M>, Status>>;
+type Answered<M> = Result<tonic::Response<M>, Status>;
 
 impl UnaryService<RateLimitRequest> for Call {
     type Response = RateLimitResponse;
-    type Future = Answered<RateLimitResponse>;
+    type Future = Pin<Box<dyn Future<Output = Answered<RateLimitResponse>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        let begin = Instant::now();
-        let service = &*self.service;
-        let answer = || {
-            let untrusted = |fault| Status::permission_denied(format!("{fault}"));
-            service.check(self.peer).map_err(untrusted)?;
-            let invalid = |fault: ratelimit::Fault| Status::invalid_argument(fault.to_string());
-            if let Some(leases) = ratelimit::released(request.get_ref()).map_err(invalid)? {
-                service.in_force.release(&leases, query::now());
-                return Ok(tonic::Response::new(ratelimit::done()));
-            }
-            let answered = ratelimit::answer(request.get_ref(), random(), |items| {
-                let (answers, policy) = service.in_force.decide_all(items, query::now());
-                // Envoy tells no connection.
-                let refused_by = answers.iter().filter_map(|answer| answer.refused_by);
-                let mut limits = refused_by.filter_map(|limit| policy.on_requests.get(limit));
-                if limits.any(|limit| limit.penalty.is_some()) {
-                    service.pusher.refused_unknown(self.peer == Peer::Certificate);
-                }
-                (answers, policy)
-            });
-            let (response, verdict) = answered.map_err(invalid)?;
+        let (service, peer) = (Arc::clone(&self.service), self.peer);
+        Box::pin(async move {
+            let begin = Instant::now();
+            let answer = service.rate_limit(request.get_ref(), peer).await;
+            service.tallies.took(Timed::RateLimit, begin.elapsed());
+            let (response, verdict) = answer?;
             let mut response = tonic::Response::new(response);
             response.extensions_mut().insert(Decided(verdict));
             Ok(response)
-        };
-        let answer = answer();
-        service.tallies.took(Timed::RateLimit, begin.elapsed());
-        ready(answer)
+        })
+    }
+}
+
+impl Service {
+    /// The answer to Envoy, and the verdict of it.
+    async fn rate_limit(
+        &self,
+        message: &RateLimitRequest,
+        peer: Peer,
+    ) -> Result<(RateLimitResponse, Verdict), Status> {
+        self.check(peer).map_err(|fault| Status::permission_denied(fault.to_string()))?;
+        let invalid = |fault: ratelimit::Fault| Status::invalid_argument(fault.to_string());
+        if let Some(leases) = ratelimit::released(message).map_err(invalid)? {
+            self.in_force.release(&leases, query::now());
+            return Ok((ratelimit::done(), Verdict::Pass));
+        }
+        let call = ratelimit::Call::read(message).map_err(invalid)?;
+        let policy = self.in_force.policy();
+        let mut told: Option<Left> = None;
+        for source in call.sources() {
+            match self.kernel.left(&policy, source).await {
+                Some((over, true)) => {
+                    let response = call.refused(source, &over.limit, over.wait, random());
+                    return Ok((response, Verdict::Limited));
+                }
+                left => {
+                    let left = left.map(|(left, _)| left);
+                    told = told.into_iter().chain(left).max_by_key(Left::rank);
+                }
+            }
+        }
+        let told = told.map(|left| left.to_string());
+        Ok(call.answer(told, random(), |items| {
+            let (answers, policy) = self.in_force.decide_all(items, query::now());
+            // Envoy tells no connection.
+            let refused_by = answers.iter().filter_map(|answer| answer.refused_by);
+            let mut limits = refused_by.filter_map(|limit| policy.on_requests.get(limit));
+            if limits.any(|limit| limit.penalty.is_some()) {
+                self.pusher.refused_unknown(peer == Peer::Certificate);
+            }
+            (answers, policy)
+        }))
     }
 }
 
 impl UnaryService<HealthCheckRequest> for Call {
     type Response = HealthCheckResponse;
-    type Future = Answered<HealthCheckResponse>;
+    type Future = Ready<Answered<HealthCheckResponse>>;
 
     fn call(&mut self, request: tonic::Request<HealthCheckRequest>) -> Self::Future {
         // It has no state without a policy in force.
@@ -199,7 +225,82 @@ impl UnaryService<HealthCheckRequest> for Call {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{self, Read as _, Write as _},
+        os::unix::net::UnixListener,
+        thread,
+    };
+
     use super::*;
+    use crate::bridge::{
+        http::NOBODY,
+        kernel::Kernel,
+        ratelimit::messages::{Code as Overall, Descriptor, Entry},
+    };
+
+    /// What the answer is about a request of 192.0.2.1.
+    fn ask(service: &Service, user: u32) -> Result<(RateLimitResponse, Verdict), Status> {
+        let entry = Entry { key: b"remote_address".to_vec(), value: b"192.0.2.1".to_vec() };
+        let descriptor = Descriptor { entries: vec![entry], ..Descriptor::default() };
+        let message =
+            RateLimitRequest { descriptors: vec![descriptor], ..RateLimitRequest::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(service.rate_limit(&message, Peer::User(user)))
+    }
+
+    /// By what the agent tells of its source, as by HTTP.
+    #[test]
+    fn what_a_limit_on_packets_has_left_decides_about_a_call() {
+        let name = format!("limiter-grpc-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _: io::Result<()> = std::fs::remove_file(&path);
+        let agent = UnixListener::bind(&path).unwrap();
+        let agent = thread::spawn(move || {
+            for mut stream in agent.incoming().map_while(Result::ok).take(2) {
+                let _: io::Result<usize> = stream.read(&mut [0; 4_096]);
+                let body = r#"{"mode": "enforce", "limits": [{"name": "web", "mode": "enforce", "count": "packets",
+                    "algorithm": "token_bucket", "state": {"limit": 100, "used": 95, "remaining": 5,
+                    "next_packet_seconds": 0.0, "full_seconds": 95.0}}]}"#;
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                let _: io::Result<()> = stream.write_all((head + body).as_bytes());
+            }
+        });
+        for (requests, is_over) in [("enforce", true), ("advise", false)] {
+            let policy = format!(
+                "version: 1
+limits:
+  - {{ name: web, key: source, rate: 1/s, burst: 100, requests: {requests} }}
+  - {{ name: all, on: requests, key: all, rate: 9/h }}
+"
+            );
+            let service = Service::of(&policy, Kernel::patient(&path));
+            let (response, verdict) = ask(&service, 7).unwrap();
+            assert_eq!(response.overall_code() == Overall::OverLimit, is_over);
+            assert_eq!(verdict.refusal(), is_over.then_some(429));
+            let counts = service.in_force.counts().0;
+            assert_eq!(counts.rows[0].conform, u64::from(!is_over), "charged nowhere");
+            let names = |headers: &[ratelimit::messages::HeaderValue]| {
+                headers.iter().map(|it| it.key.clone()).collect::<Vec<_>>()
+            };
+            if is_over {
+                let told = names(&response.response_headers_to_add);
+                assert_eq!(told, ["retry-after", "content-type"]);
+            } else {
+                assert_eq!(names(&response.request_headers_to_add), ["x-limiter-source"]);
+                let over = &response.request_headers_to_add[0].value;
+                assert_eq!(over, "over=web;wait=25");
+            }
+        }
+        agent.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn users_that_are_not_trusted_are_refused() {
+        let service = Service::of("version: 1", Kernel::new(NOBODY.as_ref()));
+        assert!(ask(&service, 7).is_ok());
+        assert_eq!(ask(&service, 8).unwrap_err().code(), Code::PermissionDenied);
+    }
 
     #[test]
     fn a_deadline_has_a_unit() {

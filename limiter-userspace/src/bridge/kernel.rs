@@ -96,9 +96,10 @@ impl Left {
         self.drops && !self.is_over() && self.left.saturating_sub(used) < self.reserve()
     }
 
-    /// The part that is left, in millionths.
-    fn share(&self) -> u128 {
-        u128::from(self.left) * 1_000_000 / u128::from(self.most.max(1))
+    /// What puts that first which is told: the longest wait, then the smallest part left, in millionths.
+    pub(super) fn rank(&self) -> (u64, Reverse<u128>) {
+        let part = u128::from(self.left) * 1_000_000 / u128::from(self.most.max(1));
+        (self.wait, Reverse(part))
     }
 }
 
@@ -302,6 +303,9 @@ impl Kernel {
     /// that refuses requests; else one whose reserve is used up, the longest wait first; else the one with the least left. Tells
     /// with it whether the policy has it refuse requests.
     pub(super) async fn left(&self, policy: &Policy, source: IpAddr) -> Option<(Left, bool)> {
+        if !policy.limits.iter().any(is_of_requests) {
+            return None;
+        }
         // The agent knows sources, which are prefixes of addresses. So all addresses of one cost one question.
         let prefix = policy.key_prefix;
         let source = Address::from(source).masked(&Mask::new(prefix.ipv4, prefix.ipv6));
@@ -318,8 +322,7 @@ impl Kernel {
             };
             Some((left, refuses && left.drops && left.is_over()))
         });
-        let first =
-            found.max_by_key(|(left, refuses)| (*refuses, left.wait, Reverse(left.share())));
+        let first = found.max_by_key(|(left, refuses)| (*refuses, left.rank()));
         first.map(|(left, refuses)| (left.clone(), refuses))
     }
 
@@ -734,6 +737,6 @@ mod tests {
         assert_eq!(over(OfRequests::Enforce, other), None);
         assert!(kernel.paused.load(Relaxed) > query::now());
         assert_eq!(over(OfRequests::Enforce, other), None);
-        assert_eq!((kernel.kept.load(Relaxed), kernel.unknown.load(Relaxed)), (4, 2));
+        assert_eq!((kernel.kept.load(Relaxed), kernel.unknown.load(Relaxed)), (3, 2));
     }
 }

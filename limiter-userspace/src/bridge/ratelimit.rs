@@ -14,7 +14,7 @@
 mod fuzzed;
 pub(super) mod messages;
 
-use std::{borrow::Cow, net::IpAddr};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 
 use thiserror::Error;
 
@@ -27,7 +27,7 @@ use self::messages::{
 use super::{
     answer::{Answer, Standing, Verdict},
     decide::{Effect, Item, MOST_ITEMS},
-    fields::{DEGRADE, degraded, fields, problem},
+    fields::{DEGRADE, SOURCE, degraded, exceeded, fields, problem, seconds_to_wait},
     lease::{self, LeaseError, Leases},
     request::{Request, Told},
 };
@@ -40,6 +40,8 @@ use crate::policy::{
 /// The most entries of a descriptor: more than attributes and properties that a policy can have, so that no client has too
 /// many made.
 const MOST_ENTRIES: usize = 128;
+/// The key of the entry with the source.
+const ADDRESS: &str = "remote_address";
 /// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
@@ -121,6 +123,12 @@ impl<'m> Asked<'m> {
         })
     }
 
+    /// The source, if it is told as an address and not given back anything.
+    fn address(&self) -> Option<IpAddr> {
+        let is_whole = self.effect != Effect::Refund && self.entries.entry(ADDRESS).is_some();
+        self.source.filter(|_| is_whole)
+    }
+
     fn request(&self) -> Request<'_> {
         Request {
             method: self.method.as_deref(),
@@ -145,7 +153,7 @@ struct Entries<'m> {
 impl Entries<'_> {
     fn source(&self) -> Result<Option<IpAddr>, Fault> {
         let told = |key| self.entry(key).map(|value| (key, value));
-        let Some((key, value)) = told("remote_address").or_else(|| told("masked_remote_address"))
+        let Some((key, value)) = told(ADDRESS).or_else(|| told("masked_remote_address"))
         else {
             return Ok(None);
         };
@@ -192,55 +200,115 @@ pub(super) fn done() -> RateLimitResponse {
     RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() }
 }
 
-/// Has `decide` decide about the descriptors of a call: all are charged, and given back, or none is. The second is the verdict of all.
-///
-/// # Errors
-/// [`Fault`].
-pub(super) fn answer<P: AsRef<Policy>>(
-    message: &RateLimitRequest,
-    jitter: u32,
-    decide: impl FnOnce(&[Item<'_>]) -> (Vec<Answer>, P),
-) -> Result<(RateLimitResponse, Verdict), Fault> {
-    match message.descriptors.len() {
-        0 => return Err(Fault::NoDescriptor),
-        1..=MOST_ITEMS => {}
-        number => return Err(Fault::TooManyDescriptors(number)),
+/// A call that asks about its descriptors.
+#[derive(Debug)]
+pub(super) struct Call<'m>(Vec<Asked<'m>>);
+
+impl<'m> Call<'m> {
+    /// Reads the descriptors of a message.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn read(message: &'m RateLimitRequest) -> Result<Self, Fault> {
+        match message.descriptors.len() {
+            0 => return Err(Fault::NoDescriptor),
+            1..=MOST_ITEMS => {}
+            number => return Err(Fault::TooManyDescriptors(number)),
+        }
+        let asked = message.descriptors.iter().map(|descriptor| Asked::read(message, descriptor));
+        asked.collect::<Result<_, Fault>>().map(Self)
     }
-    let asked = message.descriptors.iter().map(|descriptor| Asked::read(message, descriptor));
-    let asked = asked.collect::<Result<Vec<_>, Fault>>()?;
-    let is_ambiguous = asked.iter().any(|asked| asked.is_ambiguous);
-    let requests: Vec<Request<'_>> = asked.iter().map(Asked::request).collect();
-    let items = requests.iter().zip(&asked).map(|(request, asked)| Item {
-        request,
-        hits: asked.hits.max(1),
-        effect: if is_ambiguous { Effect::Ask } else { asked.effect },
-    });
-    let (mut answers, policy) = decide(&items.collect::<Vec<_>>());
-    for (answer, asked) in answers.iter_mut().zip(&asked) {
-        if asked.is_ambiguous {
-            *answer = Answer { verdict: Verdict::Denied, ..Answer::default() };
+
+    /// The sources of what is asked or charged. One that is told as a prefix is not among them: the kernel may count by a longer
+    /// one.
+    pub(super) fn sources(&self) -> BTreeSet<IpAddr> {
+        self.0.iter().filter_map(Asked::address).collect()
+    }
+
+    /// The answer where a limit on packets of this name has too little left for a source, until `wait` ns have passed. Nothing is
+    /// charged.
+    pub(super) fn refused(
+        &self,
+        source: IpAddr,
+        limit: &str,
+        wait: u64,
+        jitter: u32,
+    ) -> RateLimitResponse {
+        let status = |asked: &Asked<'_>| match asked.address() == Some(source) {
+            true => Status {
+                code: Code::OverLimit.into(),
+                duration_until_reset: duration(wait),
+                ..Status::default()
+            },
+            false => Status { code: Code::Ok.into(), ..Status::default() },
+        };
+        let problem = exceeded(vec![limit.to_owned()]);
+        let wait = seconds_to_wait(wait, jitter);
+        let retry_after = wait.map(|seconds| header(("retry-after", seconds.to_string())));
+        RateLimitResponse {
+            overall_code: Code::OverLimit.into(),
+            statuses: self.0.iter().map(status).collect(),
+            response_headers_to_add: retry_after.into_iter().chain([header(problem_type())]).collect(),
+            raw_body: format!("{problem}\n").into_bytes(),
+            ..RateLimitResponse::default()
         }
     }
-    let policy = policy.as_ref();
-    let statuses = answers.iter().map(|answer| status(policy, answer)).collect();
-    let all = together(answers);
-    let header = |(name, value): (&str, String)| HeaderValue { key: name.to_owned(), value };
-    let mut headers: Vec<_> = fields(policy, &all, jitter).into_iter().map(header).collect();
-    let mut raw_body = Vec::new();
-    if let Some(problem) = problem(policy, &all) {
-        headers.push(header(("content-type", "application/problem+json".to_owned())));
-        raw_body = format!("{problem}\n").into_bytes();
+
+    /// Has `decide` decide about the descriptors: all are charged, and given back, or none is. `source` is what the service is
+    /// told of what limits on packets have left. The second is the verdict of all.
+    pub(super) fn answer<P: AsRef<Policy>>(
+        &self,
+        source: Option<String>,
+        jitter: u32,
+        decide: impl FnOnce(&[Item<'_>]) -> (Vec<Answer>, P),
+    ) -> (RateLimitResponse, Verdict) {
+        let Self(asked) = self;
+        let is_ambiguous = asked.iter().any(|asked| asked.is_ambiguous);
+        let requests: Vec<Request<'_>> = asked.iter().map(Asked::request).collect();
+        let items = requests.iter().zip(asked).map(|(request, asked)| Item {
+            request,
+            hits: asked.hits.max(1),
+            effect: if is_ambiguous { Effect::Ask } else { asked.effect },
+        });
+        let (mut answers, policy) = decide(&items.collect::<Vec<_>>());
+        for (answer, asked) in answers.iter_mut().zip(asked) {
+            if asked.is_ambiguous {
+                *answer = Answer { verdict: Verdict::Denied, ..Answer::default() };
+            }
+        }
+        let policy = policy.as_ref();
+        let statuses = answers.iter().map(|answer| status(policy, answer)).collect();
+        let all = together(answers);
+        let mut headers: Vec<_> = fields(policy, &all, jitter).into_iter().map(header).collect();
+        let mut raw_body = Vec::new();
+        if let Some(problem) = problem(policy, &all) {
+            headers.push(header(problem_type()));
+            raw_body = format!("{problem}\n").into_bytes();
+        }
+        let told = [
+            (DEGRADE, degraded(policy, &all)),
+            (lease::HEADER, all.leases.told()),
+            (SOURCE, source.filter(|_| all.verdict == Verdict::Pass)),
+        ];
+        let told = told.into_iter().filter_map(|(name, value)| Some(header((name, value?))));
+        let response = RateLimitResponse {
+            overall_code: code(all.verdict).into(),
+            statuses,
+            response_headers_to_add: headers,
+            request_headers_to_add: told.collect(),
+            raw_body,
+        };
+        (response, all.verdict)
     }
-    let degraded = degraded(policy, &all).map(|limits| header((DEGRADE, limits)));
-    let lease = all.leases.told().map(|lease| header((lease::HEADER, lease)));
-    let response = RateLimitResponse {
-        overall_code: code(all.verdict).into(),
-        statuses,
-        response_headers_to_add: headers,
-        request_headers_to_add: degraded.into_iter().chain(lease).collect(),
-        raw_body,
-    };
-    Ok((response, all.verdict))
+}
+
+/// That the body of a refusal is a problem.
+fn problem_type() -> (&'static str, String) {
+    ("content-type", "application/problem+json".to_owned())
+}
+
+fn header((name, value): (&str, String)) -> HeaderValue {
+    HeaderValue { key: name.to_owned(), value }
 }
 
 const fn code(verdict: Verdict) -> Code {
@@ -287,12 +355,17 @@ fn status(policy: &Policy, answer: &Answer) -> Status {
         });
         status.limit_remaining = whole(it.left);
         let time = if it.wait > 0 { it.wait } else { it.refills };
-        status.duration_until_reset = (time != u64::MAX).then(|| Duration {
-            seconds: i64::try_from(time / SECOND).unwrap_or(i64::MAX),
-            nanos: i32::try_from(time % SECOND).unwrap_or(0),
-        });
+        status.duration_until_reset = duration(time);
     }
     status
+}
+
+/// A time in nanoseconds; `None` for one that never ends.
+fn duration(time: u64) -> Option<Duration> {
+    (time != u64::MAX).then(|| Duration {
+        seconds: i64::try_from(time / SECOND).unwrap_or(i64::MAX),
+        nanos: i32::try_from(time % SECOND).unwrap_or(0),
+    })
 }
 
 /// So many requests in a time, in nanoseconds, as requests in that of Envoy's units which is nearest to it.

@@ -85,7 +85,7 @@ struct Cost {
 }
 
 /// What a row is to a request that its limit is about.
-pub(super) enum About {
+pub(super) enum About<'n> {
     /// It counts the request under this key, at this cost, by the numbers at this place.
     Counts {
         /// The place of the row.
@@ -95,7 +95,7 @@ pub(super) enum About {
         /// What the request costs.
         cost: u64,
         /// The numbers.
-        numbers: Counted,
+        numbers: Counted<'n>,
     },
     /// The request lacks a part of its key. The place of the row, and whether that refuses the request.
     Misses(usize, bool),
@@ -104,11 +104,11 @@ pub(super) enum About {
 }
 
 /// What the numbers of a row are for a request.
-pub(super) enum Counted {
+pub(super) enum Counted<'n> {
     /// Those at this place.
     At(usize),
     /// Those that the asker told.
-    Told(Box<Numbers>),
+    Told(&'n Numbers),
 }
 
 /// Rules that have no state yet.
@@ -229,7 +229,7 @@ impl Rules {
         profile: &SourceProfile,
         values: &Values<'_>,
         hits: u64,
-        mut tell: impl FnMut(About),
+        mut tell: impl FnMut(About<'_>),
     ) {
         let found = self.index.find(values).fold(LimitSet::default(), LimitSet::with);
         for at in found.within(&profile.limits).iter() {
@@ -262,10 +262,10 @@ impl Rules {
                 let own = told.filter(|_| !row.is_candidate).and_then(|told| {
                     let sharers = sharers(row.parts.len());
                     let numbers = Numbers::told(row.kind, told, limit.cost.dearest(), sharers)?;
-                    Some((told, Counted::Told(Box::new(numbers))))
+                    Some((told, numbers))
                 });
-                let (told, numbers) = match (own, numbers) {
-                    (Some((told, numbers)), _) => (Some(told), numbers),
+                let (told, numbers) = match (&own, numbers) {
+                    (Some((told, numbers)), _) => (Some(*told), Counted::Told(numbers)),
                     (None, Some(numbers)) => (None, Counted::At(numbers)),
                     (None, None) => continue,
                 };
@@ -294,7 +294,7 @@ impl Rules {
         source: &Address,
         profile: &SourceProfile,
         values: &Values<'_>,
-        mut tell: impl FnMut(About),
+        mut tell: impl FnMut(About<'_>),
     ) {
         for at in profile.limits.iter() {
             let Some(limit) = self.limits.get(at) else { continue };

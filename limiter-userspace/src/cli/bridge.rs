@@ -20,6 +20,7 @@ use crate::{
         openapi,
         proxy::{Config, Failing, Place, Proxy},
         run::{self, Options},
+        table::Table,
         tls,
     },
     error::{Failure, Result},
@@ -92,7 +93,7 @@ struct Serve {
     #[arg(long, value_name = "NAME", value_parser = tls::name, requires = "tls_cert")]
     trusted_name: Vec<ServerName<'static>>,
     /// Keys of limits whose state is kept
-    #[arg(long, value_name = "N", default_value_t = 262_144,
+    #[arg(long, value_name = "N", default_value_t = Table::KEYS as u32,
           value_parser = value_parser!(u32).range(1_024..=16_777_216))]
     keys: u32,
     /// File that keeps the state over a restart of the bridge, on a file system in memory, such as below /run
@@ -265,5 +266,26 @@ impl Configuration {
             return Ok(output.shape("limiter.proxy/1", &shape)?);
         }
         Ok(write!(output, "{config}")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bridge: Bridge,
+    }
+
+    #[test]
+    fn the_state_has_room_for_as_many_keys_as_the_page_says() {
+        let keys = Line::parse_from(["bridge", "--policy", "p.yaml"]).bridge.serve.keys;
+        assert_eq!(keys, 262_144);
+        let page = include_str!("../../../docs/l7.md");
+        assert!(page.contains("room for 262,144 keys (`--keys`)"));
     }
 }

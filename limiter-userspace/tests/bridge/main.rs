@@ -25,8 +25,8 @@ use limiter_userspace::{
     policy::{
         Policy,
         model::{
-            Allowance, Attribute, AttributeSource, Field, OverrideWhom, Pattern, RequestCost,
-            RequestKeyPart, RequestLayer, RequestLimit, RequestOverride, Whom,
+            Allowance, Attribute, AttributeSource, Field, Idempotency, OverrideWhom, Pattern,
+            RequestCost, RequestKeyPart, RequestLayer, RequestLimit, RequestOverride, Whom,
         },
     },
 };
@@ -69,20 +69,25 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A user and a secret.
-struct Headers(&'static str, &'static str);
+/// A user and a secret, the same or an empty `Idempotency-Key`, and a limit.
+struct Headers(&'static str, &'static str, &'static str, Option<(u64, u64)>);
 
 impl Told for Headers {
     fn header(&self, name: &str) -> Option<&str> {
         match name {
             "x-user-id" => Some(self.0),
             "authorization" => Some(self.1),
+            "idempotency-key" => Some(self.2),
             _ => None,
         }
     }
 
     fn entry(&self, _: &str) -> Option<&str> {
         None
+    }
+
+    fn limit(&self) -> Option<(u64, u64)> {
+        self.3
     }
 }
 
@@ -161,7 +166,8 @@ fn a_decision_takes_no_memory() {
             // Some of them come again, and some are new: more than there is room for.
             let last = if number % 2 == 0 { number % 64 } else { number };
             let source = [0xc000_0200, 0xc633_6400, 0xcb00_7100][number as usize % 3] + last;
-            let headers = Headers(["acme", "anna"][number as usize % 2], "a long secret token");
+            let user = ["acme", "anna"][number as usize % 2];
+            let headers = Headers(user, "a long secret token", "", None);
             let request = Request {
                 method: Some(["GET", "POST"][number as usize % 2]),
                 host: Some("example.org"),
@@ -188,6 +194,62 @@ fn a_decision_takes_no_memory() {
     assert!(sum(|row| row.exceed_monitor) > 100 && sum(|row| row.near) > 100, "{counts:?}");
 }
 
+/// One limit by each algorithm, and by what else a limit may do.
+#[test]
+fn a_decision_takes_no_memory_whatever_the_limit_does() {
+    let source = [RequestKeyPart::Source];
+    let rate = Rate { packets: 60, period: 60 * SECOND };
+    let queue = Allowance::LeakyBucket { rate, depth: 5 };
+    let plain = |allowance| limit("limit", &source, allowance);
+    let all = [
+        ("token bucket", plain(bucket(60, 5))),
+        ("leaky bucket", plain(queue)),
+        ("gcra", plain(Allowance::Gcra { rate, tolerance: 4 * SECOND })),
+        ("fixed window", plain(Allowance::FixedWindow { limit: 5, window: SECOND })),
+        ("sliding window", plain(Allowance::SlidingWindow { limit: 5, window: SECOND })),
+        ("sliding log", plain(Allowance::SlidingLog { limit: 5, window: SECOND })),
+        ("concurrent", plain(Allowance::Concurrent { limit: 5, idle: SECOND })),
+        ("delay", RequestLimit { delay: Some(4 * SECOND), ..plain(queue) }),
+        (
+            "idempotency",
+            RequestLimit { idempotency: Some(Idempotency { window: SECOND }), ..plain(queue) },
+        ),
+        ("told limit", RequestLimit { takes_told: true, ..plain(queue) }),
+    ];
+    for (name, limit) in all {
+        let is_concurrent = name == "concurrent";
+        let policy = Policy { on_requests: vec![limit], ..Policy::default() };
+        let mut decider = Decider::new(&policy, Table::in_memory(1_024)).unwrap();
+        let mut answer = Answer::default();
+        let (mut passed, mut refused, mut held) = (0, 0, 0);
+        let mut decide = |rounds: u32| {
+            for number in 0..rounds {
+                let told = (u64::from(5 + number % 2), SECOND);
+                let headers = Headers("", "", ["a", "b"][number as usize % 2], Some(told));
+                let source = 0xc000_0200 + number % 128;
+                let request = Request { told: &headers, ..of_address(source) };
+                let now = NOW + u64::from(number) * 1_000_000;
+                decider.peek(&request, 1, now, &mut answer);
+                decider.decide(&request, 1 + u64::from(number % 2), now, &mut answer);
+                if is_concurrent && number % 3 == 0 {
+                    decider.release(&answer.leases, now);
+                }
+                passed += u32::from(answer.verdict == Verdict::Pass);
+                refused += u32::from(answer.verdict == Verdict::Limited);
+                held += u32::from(answer.hold > 0);
+            }
+        };
+        decide(200);
+        let before = ALLOCATED.get();
+        decide(20_000);
+        assert_eq!(ALLOCATED.get() - before, 0, "{name}");
+        assert!(passed > 1_000 && refused > 1_000, "{name}: {passed} passed, {refused} refused");
+        assert_eq!(held > 0, name == "delay", "{name}: {held}");
+        let repeats = decider.counts().rows[0].repeat;
+        assert_eq!(repeats > 0, name == "idempotency", "{name}: {repeats}");
+    }
+}
+
 /// Keys of the child. Each has one bucket and one log.
 const KEYS: u32 = 64;
 /// What each limit admits at once; nothing comes back meanwhile.
@@ -209,15 +271,13 @@ fn scarce(variant: u64) -> Policy {
 }
 
 fn of_source(number: u32) -> Request<'static> {
-    Request {
-        method: None,
-        host: None,
-        path: None,
-        domain: "",
-        // Each has a prefix of its own.
-        source: Some(IpAddr::V4(Ipv4Addr::from_bits(0xc000_0200 + 2 * number))),
-        told: &(),
-    }
+    // Each has a prefix of its own.
+    of_address(0xc000_0200 + 2 * number)
+}
+
+fn of_address(bits: u32) -> Request<'static> {
+    let source = Some(IpAddr::V4(Ipv4Addr::from_bits(bits)));
+    Request { method: None, host: None, path: None, domain: "", source, told: &() }
 }
 
 fn open(path: &Path) -> Decider {

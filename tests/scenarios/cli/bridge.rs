@@ -9,6 +9,7 @@ mod process;
 mod proxies;
 mod ratelimit;
 mod settle;
+mod shown;
 mod steps;
 mod tls;
 

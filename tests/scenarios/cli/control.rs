@@ -6,7 +6,7 @@ use std::{
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::PathBuf,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use limiter_tests::{
@@ -302,6 +302,31 @@ fn blocks_are_asked_for_listed_counted_and_kept_over_a_restart() {
     setup.bench.done(&format!("attach eth0 {SMALL}"));
     assert_eq!(setup.json_as(0, "GET /v1/penalties", &json!(""))["entries"], json!([]));
     assert_eq!(setup.push_as(0, "192.0.2.1", None), "blocked");
+}
+
+/// Root pushes as fast as others, and so nobody takes the records of limits.
+#[test]
+fn no_more_is_pushed_than_100_a_second_and_a_tenth_of_the_records() {
+    let mut setup = Setup::new(POLICY, "");
+    let blocked = |setup: &Setup, first: u32| {
+        let subject = |at: u32| std::net::Ipv4Addr::from_bits(0xc633_6400 + first + at);
+        let many = (0..1_000).map(|at| json!({ "subject": subject(at), "for": "1h" }));
+        let outcomes = setup.json_as(0, "POST /v1/penalties", &json!(many.collect::<Vec<_>>()));
+        let outcomes = outcomes.as_array().unwrap();
+        let count = |result| outcomes.iter().filter(|it| it["result"] == result).count();
+        assert_eq!(count("blocked") + count("too_many"), 1_000, "{outcomes:?}");
+        count("blocked")
+    };
+    let begin = Instant::now();
+    let pushed = blocked(&setup, 0);
+    // So many may be pushed at once, and as many each second.
+    let most = 100.0 * (1.0 + begin.elapsed().as_secs_f64()) + 1.0;
+    assert!(pushed >= 100 && pushed as f64 <= most, "{pushed} of {most}");
+    drop(setup.agent.take());
+    setup.start("--push-rate none");
+    let records = 4_096 / 10;
+    assert_eq!(pushed + blocked(&setup, 1_000), records);
+    assert_eq!(blocked(&setup, 2_000), 0);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use limiter_tests::{
 use serde_json::Value;
 
 use self::terminal::Terminal;
-use super::{Bench, Document, SMALL, json::send};
+use super::{Bench, Document, SMALL, bridge::Bridge, json::send};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENTER: &str = "\r";
@@ -144,6 +144,27 @@ fn keys_find_a_source_open_it_and_deny_it() {
         assert!(screen.text().contains("limiter is still attached to eth0"), "{}", screen.text());
     });
     assert!(bench.json("status -j")["reasons"]["deny"].as_u64().unwrap() > 0);
+}
+
+/// Of both floors, where a bridge answers.
+#[test]
+fn an_open_source_shows_its_limits_on_requests() {
+    let limits = "limits: [{name: login, on: requests, key: source, algorithm: leaky_bucket, rate: 1/h, depth: 5}]";
+    let (bench, document) = (Bench::attached(), Document::new(limits));
+    let bridge = Bridge::start(&bench, &document, "");
+    assert_eq!(bridge.ask("GET /v1/auth", &["X-Real-IP: 192.0.2.7"]).status, 204);
+    while_sending(&bench, &[([192, 0, 2, 7], 300)], || {
+        let socket = document.path().with_file_name("bridge.sock");
+        let watch = format!("watch --interval 300ms --bridge unix:{}", socket.display());
+        let mut screen = start(&bench, &watch, &[]);
+        screen.wait_for("192.0.2.7 ");
+        screen.press(&[DOWN, ENTER]);
+        screen.wait_for("source 192.0.2.7\n");
+        let text = screen.wait_for("LIMIT ON REQUESTS");
+        let row = text.lines().find(|line| line.starts_with(" login ")).unwrap();
+        let cells: Vec<_> = row.split_whitespace().take(5).collect();
+        assert_eq!(cells, ["login", "source", "enforce", "5", "4"], "{text}");
+    });
 }
 
 #[test]

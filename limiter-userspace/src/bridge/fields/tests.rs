@@ -116,6 +116,16 @@ fn a_refusal_tells_when_to_come_back() {
     );
 }
 
+/// So clients that were refused together do not come back together.
+#[test]
+fn a_random_number_lengthens_the_wait() {
+    let answer = limited(vec![standing(0, 0, 60 * SECOND, 60 * SECOND)]);
+    let policy = policy(&[ALL]);
+    let told = [0, u32::MAX / 2, u32::MAX].map(|jitter| fields(&policy, &answer, jitter));
+    let waits = told.each_ref().map(|fields| field(fields, "retry-after").unwrap());
+    assert_eq!(waits, ["60", "63", "66"]);
+}
+
 #[test]
 fn each_limit_says_which_fields_tell_of_it() {
     let [ietf, x, retry, none] =

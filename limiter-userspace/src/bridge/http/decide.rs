@@ -22,7 +22,7 @@ use crate::{
     bridge::{
         answer::{Answer, Verdict},
         in_force::Untold,
-        kernel::{Left, is_of_requests},
+        kernel::Left,
         listener::Peer,
         push::{Connection, Refusal},
     },
@@ -163,11 +163,7 @@ impl Service {
     ) -> Result<Decision, Fault> {
         let Question { asked, connection, is_remote, cost, peek } = question;
         asked.check(checked)?;
-        let left = match checked.limits.iter().any(is_of_requests) {
-            true => self.kernel.left(checked, asked.source()).await,
-            false => None,
-        };
-        let left = match left {
+        let left = match self.kernel.left(checked, asked.source()).await {
             Some((over, true)) => return Ok(Decision::Refused(over)),
             left => left.map(|(left, _)| left),
         };
@@ -225,4 +221,24 @@ fn connection(headers: &HeaderMap, peer: Peer) -> Option<Connection> {
     let mut told = headers.get_all(PEER).iter();
     let first = told.next()?.to_str().ok()?;
     told.next().is_none().then(|| Connection::parse(first))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_asks_on_a_unix_socket_tells_a_connection() {
+        let mut headers = HeaderMap::new();
+        let told = "192.0.2.9 51812 198.51.100.1 443";
+        headers.insert(PEER, told.parse().unwrap());
+        let is_told = |headers: &HeaderMap, peer| connection(headers, peer).is_some();
+        assert!(is_told(&headers, Peer::User(7)));
+        let local = "127.0.0.1:9".parse().unwrap();
+        for peer in [Peer::Address(local), Peer::Certificate] {
+            assert!(!is_told(&headers, peer), "{peer:?}");
+        }
+        headers.append(PEER, told.parse().unwrap());
+        assert!(!is_told(&headers, Peer::User(7)), "a client told one, too");
+    }
 }

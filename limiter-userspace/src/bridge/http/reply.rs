@@ -12,7 +12,7 @@ use super::{fault::Fault, random};
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
-        fields::{DEGRADE, Problem, degraded, fields, problem},
+        fields::{self, DEGRADE, Problem, degraded, fields, problem},
         lease,
         openapi::{ROUTES, Route},
     },
@@ -28,7 +28,7 @@ const DEGRADED: HeaderName = HeaderName::from_static(DEGRADE);
 /// The places that a request took.
 pub(super) const LEASE: HeaderName = HeaderName::from_static(lease::HEADER);
 /// What the kernel's limits have for the source of a request.
-pub(super) const SOURCE: HeaderName = HeaderName::from_static("x-limiter-source");
+pub(super) const SOURCE: HeaderName = HeaderName::from_static(fields::SOURCE);
 
 /// An answer before it is sent.
 pub(super) struct Reply {

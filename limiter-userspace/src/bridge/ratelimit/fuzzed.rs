@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::{
     super::{answer::Answer, decide::Decider},
-    Code, MOST_ITEMS, RateLimitRequest, answer,
+    Call, Code, MOST_ITEMS, RateLimitRequest,
 };
 use crate::policy::Policy;
 
@@ -16,10 +16,12 @@ use crate::policy::Policy;
 /// Where the answer is not as Envoy needs it.
 pub fn read(decider: &mut Decider, policy: &Arc<Policy>, message: &[u8], now: u64) {
     let Ok(message) = RateLimitRequest::decode(message) else { return };
-    let answered = answer(&message, 0, |items| {
-        let mut answers = vec![Answer::default(); items.len()];
-        decider.decide_all(items, now, &mut answers);
-        (answers, Arc::clone(policy))
+    let answered = Call::read(&message).map(|call| {
+        call.answer(None, 0, |items| {
+            let mut answers = vec![Answer::default(); items.len()];
+            decider.decide_all(items, now, &mut answers);
+            (answers, Arc::clone(policy))
+        })
     });
     match answered {
         Ok((response, verdict)) => {

@@ -52,11 +52,12 @@ impl Service {
 
     fn ask(&mut self, message: &RateLimitRequest) -> Result<(RateLimitResponse, Verdict), Fault> {
         let Self(decider, policy) = self;
-        answer(message, 0, |items| {
+        let told = Some("within=web;left=7".to_owned());
+        Ok(Call::read(message)?.answer(told, 0, |items| {
             let mut answers = vec![Answer::default(); items.len()];
             decider.decide_all(items, NOW, &mut answers);
             (answers, Arc::clone(policy))
-        })
+        }))
     }
 }
 
@@ -71,6 +72,41 @@ fn call(descriptors: Vec<Descriptor>) -> RateLimitRequest {
 
 fn header<'r>(response: &'r RateLimitResponse, name: &str) -> Option<&'r str> {
     response.response_headers_to_add.iter().find(|it| it.key == name).map(|it| &*it.value)
+}
+
+/// What is told of the source, by the entry that has the whole of it.
+#[test]
+fn a_source_that_a_limit_on_packets_has_too_little_left_for_is_refused() {
+    let mut service = Service::new();
+    let asks = descriptor(&[("remote_address", "::ffff:192.0.2.9")]);
+    let mut gives_back = descriptor(&[("remote_address", "192.0.2.8")]);
+    gives_back.is_negative_hits = true;
+    let prefix = descriptor(&[("masked_remote_address", "192.0.2.0/24")]);
+    let message = call(vec![descriptor(&[("user", "7")]), asks, gives_back, prefix]);
+    let read = Call::read(&message).unwrap();
+    let source = IpAddr::from([192, 0, 2, 9]);
+    assert_eq!(read.sources(), [source].into());
+    let refused = read.refused(source, "web", 21_500_000_000, u32::MAX);
+    assert_eq!(refused.overall_code(), Code::OverLimit);
+    let codes: Vec<Code> = refused.statuses.iter().map(Status::code).collect();
+    assert_eq!(codes, [Code::Ok, Code::OverLimit, Code::Ok, Code::Ok]);
+    let until = Duration { seconds: 21, nanos: 500_000_000 };
+    assert_eq!(refused.statuses[1].duration_until_reset, Some(until));
+    assert_eq!(header(&refused, "retry-after"), Some("24"), "a tenth more");
+    assert_eq!(header(&refused, "content-type"), Some("application/problem+json"));
+    let problem: serde_json::Value = serde_json::from_slice(&refused.raw_body).unwrap();
+    assert_eq!(problem["violated-policies"][0], "web");
+    let never = read.refused(source, "deny", u64::MAX, 0);
+    assert_eq!(header(&never, "retry-after"), None);
+    assert_eq!(never.statuses[1].duration_until_reset, None);
+    // A request that passes tells the service, and one that a limit on requests refuses does not.
+    for passes in [true, false] {
+        let (response, _) = service.ask(&call(vec![descriptor(&[("path", "/login")])])).unwrap();
+        let told = response.request_headers_to_add.iter();
+        let told = told.map(|it| (&*it.key, &*it.value)).collect::<Vec<_>>();
+        let expected = ("x-limiter-source", "within=web;left=7");
+        assert_eq!(told, if passes { vec![expected] } else { Vec::new() });
+    }
 }
 
 /// Envoy tells what a client sent, and passes requests whose message is refused.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What an allowance admits to a key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::bridge) struct Numbers {
     pub(in crate::bridge) meter: Meter,
     /// The meter of the state that keys without an entry share.

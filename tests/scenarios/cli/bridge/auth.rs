@@ -43,6 +43,25 @@ fn a_source_is_refused_beyond_its_limit_and_told_when_to_come_back() {
     assert_eq!(denied.field("retry-after"), None);
 }
 
+/// So clients that were refused together do not come back together.
+#[test]
+fn clients_are_not_all_told_to_come_back_at_once() {
+    let text = "limits: [{name: slow, on: requests, key: source, algorithm: leaky_bucket, rate: 1/h, depth: 1}]";
+    let (bench, document) = (Bench::new(), Document::new(text));
+    let bridge = Bridge::start(&bench, &document, "");
+    let wait = |number: u8| {
+        let source = format!("192.0.2.{number}");
+        assert_eq!(bridge.auth(&source, "GET", "/").status, 204);
+        let wait = bridge.auth(&source, "GET", "/").field("retry-after").unwrap().parse();
+        let wait: u64 = wait.unwrap();
+        // Some time passed since the first one.
+        assert!((3_500..=3_960).contains(&wait), "{wait}");
+        wait
+    };
+    let waits: Vec<u64> = (0..12).map(wait).collect();
+    assert!(waits.iter().max().unwrap() - waits.iter().min().unwrap() > 20, "{waits:?}");
+}
+
 #[test]
 fn a_question_charges_nothing_and_a_cost_charges_more() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));

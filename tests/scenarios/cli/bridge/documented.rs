@@ -1,25 +1,30 @@
 //! What the page about requests shows: its commands for curl, its client and its service in Python.
 
-use std::{path::Path, time::Instant};
+use std::path::Path;
 
 use super::{
-    proxies::{Proxy, bridge},
+    super::{SMALL, agent::Agent},
+    proxies::{Proxy, bridge_and},
     *,
 };
 
-/// One request to `/login` at once, and one a second.
+/// One request to `/login` at once, and one each three seconds. Who does not wait as told, but first for a second as curl does, is
+/// refused again.
 const SLOW: &str = "attributes:
   route: { path: { /login: login } }
+  user: { header: x-user-id }
 limits:
-  - { name: login, on: requests, match: { route: login }, key: source, rate: 60/min, burst: 1 }
+  - { name: login, on: requests, match: { route: login }, key: source, rate: 20/min, burst: 1 }
+  - { name: tokens, on: requests, key: user, algorithm: fixed_window, limit: 1000, window: 365d }
 ";
 
 pub(super) fn page() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/l7.md")).unwrap()
 }
 
-/// The commands of the page that begin with this word.
+/// The commands of the page that begin with this word. A line that ends with `\\` goes on in the next one.
 pub(super) fn commands(page: &str, word: &str) -> Vec<String> {
+    let page = page.replace("\\\n", " ");
     let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
     let lines = lines.map(str::trim).filter(|line| line.split(' ').next() == Some(word));
     lines.map(str::to_owned).collect()
@@ -35,7 +40,12 @@ fn python<'p>(page: &'p str, part: &str) -> &'p str {
 #[test]
 fn the_page_shows_commands_and_clients_that_work() {
     let (bench, document) = (Bench::new(), Document::new(SLOW));
-    let _bridge = bridge(&bench, &document);
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let control = format!("unix:{}", document.path().with_file_name("agent.sock").display());
+    let agent = format!("--policy FILE --control {control}");
+    let agent = Agent::start(&bench, &document, &agent);
+    agent.until_it_answers();
+    let bridge = bridge_and(&bench, &document, &format!("--agent {control}"));
     let proxy = Proxy::start(&bench, &document, "nginx");
     let page = page();
     let run = |script: &str| {
@@ -46,12 +56,23 @@ fn the_page_shows_commands_and_clients_that_work() {
         told
     };
     let at = socket(&document).display().to_string();
-    let mut asked = 0;
-    for line in commands(&page, "curl") {
-        let told = run(&line.replace("/run/limiter-bridge/bridge.sock", &at));
-        asked += usize::from(told.contains("limiter_bridge_") || told.contains("limiter.budget/1"));
+    let told = commands(&page, "curl").into_iter().map(|line| {
+        let line = line.replace("/run/limiter-bridge/bridge.sock", &at);
+        (run(&line.replacen("curl", "curl --fail --silent --show-error", 1)), line)
+    });
+    let told: Vec<_> = told.collect();
+    for (part, expected) in [
+        ("/metrics", "limiter_bridge_"),
+        (":8080/login", "GET /login"),
+        ("/v1/penalties", "\"result\":\"unproven\""),
+        ("/v1/budget", "\"schema\":\"limiter.budget/1\""),
+        ("/v1/charge", "\"left\":188"),
+    ] {
+        let of: Vec<_> = told.iter().filter(|(_, line)| line.contains(part)).collect();
+        let [(told, _)] = of[..] else { panic!("{part}: {of:?}") };
+        assert!(told.contains(expected), "{part}: {told}");
     }
-    assert_eq!(asked, 2);
+    assert_eq!(told.len(), 5, "{told:?}");
     // Both clients are refused at first, wait, and have what they asked for.
     let client = python(&page, "def get(");
     let file = document.path().with_file_name("client.py");
@@ -60,10 +81,16 @@ fn the_page_shows_commands_and_clients_that_work() {
     let curl = commands(&page, "curl").into_iter().find(|line| line.contains("--retry")).unwrap();
     for script in [curl, format!("python3 {}", file.display())] {
         while proxy.get(1, "GET /login", &[]).status != 429 {}
-        let begin = Instant::now();
+        let refused = || {
+            let metrics = bridge.ask("GET /metrics", &[]).body;
+            let name = "limiter_requests_total{limit=\"login\",layer=\"1\",result=\"exceed\"} ";
+            let count = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+            count.unwrap_or(0_u64)
+        };
+        let before = refused();
         let told = run(&script);
         assert!(told.contains("GET /login"), "{told}");
-        assert!(begin.elapsed() >= Duration::from_millis(900), "{script}: {:?}", begin.elapsed());
+        assert_eq!(refused(), before + 1, "{script}");
     }
 }
 

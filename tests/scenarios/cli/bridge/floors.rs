@@ -1,12 +1,15 @@
 //! Both floors: clients on a wire, nginx, the bridge, the agent and the kernel.
 
+mod restart;
+mod told;
+
 use std::time::Instant;
 
 use limiter_tests::traffic::Connection;
 
 use super::{
     super::{SMALL, agent::Agent, control::connect_as, json::send},
-    proxies::{ABSTRACT, Proxy, bridge, bridge_with},
+    proxies::{ABSTRACT, Proxy, TCP, bridge, bridge_with},
     *,
 };
 
@@ -41,25 +44,38 @@ struct Floors {
 impl Floors {
     /// An agent has to be started beside it.
     fn new(policy: &str) -> Self {
-        Self::with(policy, "")
-    }
-
-    /// The same with more arguments of the bridge.
-    fn with(policy: &str, more: &str) -> Self {
         let (bench, document) = (Bench::new(), Document::new(policy));
         let addresses =
             (3..10).chain([77]).map(|it| format!("address add 198.18.0.{it}/24 dev eth0\n"));
         bench.hosts.client.ip(&addresses.collect::<String>()).unwrap();
         bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
-        let bridge = Self::bridge(&bench, &document, more);
+        let bridge = Self::bridge(&bench, &document);
         Self { bench, document, bridge }
     }
 
-    fn bridge(bench: &Bench, document: &Document, more: &str) -> Bridge {
-        let folder = document.path().parent().unwrap().display().to_string();
-        let more = more.replace("FOLDER", &folder);
-        let arguments = format!("--agent unix:{folder}/agent.sock --spop {ABSTRACT} {more}");
-        bridge_with(bench, document, &arguments)
+    /// A bridge that all proxies may ask, and that leaves its state to the next one.
+    fn bridge(bench: &Bench, document: &Document) -> Bridge {
+        bench.hosts.router.ip("link set lo up").unwrap();
+        let [agent, state] =
+            ["agent.sock", "state"].map(|name| document.path().with_file_name(name));
+        let grpc = grpc_socket(document);
+        let arguments = format!(
+            "--agent unix:{} --state-file {} --listen {TCP} --grpc unix:{} --spop {ABSTRACT}",
+            agent.display(),
+            state.display(),
+            grpc.display()
+        );
+        let bridge = bridge_with(bench, document, &arguments);
+        fs::set_permissions(grpc, fs::Permissions::from_mode(0o666)).unwrap();
+        bridge
+    }
+
+    /// Starts a proxy, as its printed configuration says.
+    fn proxy(&self, name: &str) -> Proxy<'_> {
+        match name {
+            "haproxy" => Proxy::start_at(&self.bench, &self.document, name, "", ABSTRACT),
+            _ => Proxy::start(&self.bench, &self.document, name),
+        }
     }
 
     fn agent(&self) -> Agent {
@@ -216,10 +232,7 @@ fn a_cdn_whose_clients_nginx_does_not_know_is_never_blocked() {
 fn who_ignores_429_of_a_proxy_is_dropped(name: &str) {
     let floors = Floors::new(PENALTY);
     let _agent = floors.agent();
-    let _proxy = match name {
-        "haproxy" => Proxy::start_at(&floors.bench, &floors.document, name, "", ABSTRACT),
-        _ => Proxy::start(&floors.bench, &floors.document, name),
-    };
+    let _proxy = floors.proxy(name);
     floors.go_on_unharmed(5, "X-Forwarded-For: 203.0.113.9\r\n");
     assert!(floors.count("proxied") > 0);
     floors.go_on(3, "X-Limiter-Peer: 198.18.0.5 7777 198.18.0.2 8080\r\n");
@@ -264,6 +277,36 @@ fn a_refusal_whose_connection_nobody_tells_is_counted() {
     assert_eq!(count(), 2);
 }
 
+/// Any process could tell it.
+#[test]
+fn a_connection_that_is_told_over_a_loopback_address_is_ignored() {
+    let (bench, document) = (Bench::new(), Document::new(PENALTY));
+    bench.hosts.router.ip("link set lo up").unwrap();
+    let bridge = Bridge::start(&bench, &document, &format!("--listen {TCP}"));
+    let lines = [
+        "X-Real-IP: 192.0.2.9",
+        "X-Original-URI: /login",
+        "X-Limiter-Peer: 192.0.2.9 51812 198.51.100.1 443",
+    ];
+    let request = request("GET /v1/auth", &lines);
+    let by_tcp = || {
+        let connect = || std::net::TcpStream::connect(TCP);
+        let mut stream = bench.hosts.router.namespace.inside(connect).unwrap().unwrap();
+        exchange(&mut stream, &request).unwrap().status
+    };
+    assert_eq!([(); 5].map(|()| by_tcp()), [204, 204, 204, 403, 403]);
+    let counts = || {
+        let metrics = bridge.ask("GET /metrics", &[]).body;
+        let lines = metrics.lines().filter_map(|it| it.strip_prefix("limiter_bridge_pushed_total"));
+        let counts = lines.filter(|line| !line.ends_with(" 0")).map(str::to_owned);
+        counts.collect::<Vec<_>>()
+    };
+    assert_eq!(counts(), ["{result=\"no_peer\"} 2"]);
+    // On a Unix socket it is taken.
+    assert_eq!(exchange(&mut bridge.connect(), &request).unwrap().status, 403);
+    assert_eq!(counts(), ["{result=\"no_peer\"} 2"]);
+}
+
 #[test]
 fn requests_are_limited_without_the_agent_and_peers_are_blocked_once_it_is_back() {
     let floors = Floors::new(PENALTY);
@@ -294,12 +337,8 @@ fn requests_are_limited_without_the_agent_and_peers_are_blocked_once_it_is_back(
 
 #[test]
 fn a_bridge_that_was_killed_goes_on_with_the_backoff() {
-    let state = "--state-file FOLDER/state";
     let policy = PENALTY.replace("block: 1m", "block: 2s, backoff: 5, max: 1h");
-    let mut floors = Floors::with(&policy, state);
-    // The folder is the bridge's own, as that of the package is.
-    let folder = floors.document.path().parent().unwrap().to_owned();
-    std::os::unix::fs::chown(folder, Some(65_534), Some(65_534)).unwrap();
+    let mut floors = Floors::new(&policy);
     let _agent = floors.agent();
     let _proxy = Proxy::start(&floors.bench, &floors.document, "nginx");
     for seconds in [2.0, 10.0] {
@@ -309,7 +348,7 @@ fn a_bridge_that_was_killed_goes_on_with_the_backoff() {
         let blocks = if seconds == 2.0 { 1 } else { 2 };
         wait_for_handover(&floors.document, |kept| kept["offences"][0]["offence"][4] == blocks);
         kill(&mut floors.bridge.process);
-        floors.bridge = Floors::bridge(&floors.bench, &floors.document, state);
+        floors.bridge = Floors::bridge(&floors.bench, &floors.document);
         let began = Instant::now();
         while floors.login(3, "").is_none() {
             assert!(began.elapsed() < PATIENCE, "the block goes on");

@@ -5,12 +5,14 @@ use std::{fs, io::Read as _, thread, time::Instant};
 use limiter_tests::process::terminate;
 
 use super::*;
-use crate::cli::package::assert_status;
+use crate::cli::{SMALL, package::assert_status};
 
 #[test]
 fn it_holds_no_capability_whoever_starts_it() {
     let (bench, document) = (Bench::new(), Document::new(LOGIN));
-    let bridge = Bridge::start(&bench, &document, "--group www-data");
+    let (grpc, spop) = (grpc_socket(&document), spop_socket(&document));
+    let more = format!("--grpc unix:{} --spop unix:{}", grpc.display(), spop.display());
+    let bridge = Bridge::start(&bench, &document, &format!("--group www-data {more}"));
     let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"];
     let rights = sets.map(|set| (set, "0000000000000000"));
     let tasks = fs::read_dir(format!("/proc/{}/task", bridge.process.id())).unwrap();
@@ -22,12 +24,35 @@ fn it_holds_no_capability_whoever_starts_it() {
         threads += 1;
     }
     assert!(threads > 1);
-    let metadata = fs::metadata(&bridge.socket).unwrap();
-    assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
-    let group = std::os::unix::fs::MetadataExt::gid(&metadata);
     let groups = fs::read_to_string("/etc/group").unwrap();
     let line = groups.lines().find(|line| line.starts_with("www-data:")).unwrap();
-    assert_eq!(line.split(':').nth(2), Some(&*group.to_string()));
+    for socket in [&bridge.socket, &grpc, &spop] {
+        let metadata = fs::metadata(socket).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o660, "{socket:?}");
+        let group = std::os::unix::fs::MetadataExt::gid(&metadata);
+        assert_eq!(line.split(':').nth(2), Some(&*group.to_string()), "{socket:?}");
+    }
+}
+
+#[test]
+fn a_document_has_64_limits_on_packets_beside_256_on_requests() {
+    let packets = (0..64).map(|at| {
+        format!("  - {{ name: p{at}, match: {{ protocol: udp, ports: [{}] }}, key: source, rate: 9/s }}\n", 1_000 + at)
+    });
+    let requests = (0..256).map(|at| {
+        let limit = "key: source, algorithm: leaky_bucket, rate: 1/h, depth: 1";
+        format!("  - {{ name: r{at}, on: requests, match: {{ path: /{at} }}, {limit} }}\n")
+    });
+    let limits: String = packets.chain(requests).collect();
+    let (bench, document) = (Bench::new(), Document::new(&format!("limits:\n{limits}")));
+    let check = bench.done(&document.in_place("policy check FILE")).stdout;
+    assert!(check.contains("64 limits, 256 limits on requests"), "{check}");
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert_eq!(bench.json("policy show -j")["limits"].as_array().map(Vec::len), Some(64));
+    let bridge = Bridge::start(&bench, &document, "");
+    for (path, status) in [("/0", 204), ("/0", 429), ("/255", 204), ("/255", 429), ("/256", 204)] {
+        assert_eq!(bridge.auth("192.0.2.9", "GET", path).status, status, "{path}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ const SERVICE: &str = "127.0.0.1:8000";
 /// The port that they listen at.
 const PORT: u16 = 8080;
 /// Where Traefik asks the bridge, as it asks no Unix socket.
-const TCP: &str = "127.0.0.1:9190";
+pub(super) const TCP: &str = "127.0.0.1:9190";
 /// Where HAProxy asks the bridge from a folder that it is locked in.
 pub(super) const ABSTRACT: &str = "unix:@limiter-spop";
 /// Longer than a proxy waits for the bridge, and shorter than anybody notices.
@@ -861,6 +861,25 @@ fn traefik_refuses_requests_without_the_bridge() {
     proxy.wait_for_the_bridge();
     assert_eq!(proxy.get(2, "GET /login", &[]).status, 429, "it remembers");
     assert_eq!(proxy.get(3, "GET /login", &[]).status, 200);
+}
+
+/// It waits for 30 s then, whoever is to be served.
+#[test]
+fn traefik_refuses_requests_while_the_bridge_is_stopped_once_it_waited() {
+    let (bench, document) = (Bench::new(), Document::new(LOGIN));
+    let bridge = bridge(&bench, &document);
+    let proxy = Proxy::start(&bench, &document, "traefik");
+    assert_eq!(proxy.get(2, "GET /other", &[]).status, 200);
+    bridge.stop();
+    let mut stream = proxy.connect(2).unwrap();
+    stream.set_read_timeout(Some(3 * PATIENCE)).unwrap();
+    let begin = Instant::now();
+    let reply = exchange(&mut stream, request("GET /other", &[])).unwrap();
+    assert_eq!(reply.status, 500, "{reply:?}");
+    assert!(begin.elapsed() >= Duration::from_secs(29), "{:?}", begin.elapsed());
+    bridge.signal(libc::SIGCONT);
+    proxy.wait_for_the_bridge();
+    assert_eq!(proxy.get(2, "GET /other", &[]).status, 200);
 }
 
 #[test]

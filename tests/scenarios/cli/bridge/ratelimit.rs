@@ -20,11 +20,15 @@ limits:
 ";
 
 /// Runs the client: it asks at a socket, or at an address with a CA, a key and a certificate.
-pub(super) fn run(mut python: Command, arguments: &[String]) -> Output {
+pub(super) fn run(python: Command, arguments: &[String]) -> Output {
+    run_script(python, "ratelimit.py", arguments)
+}
+
+fn run_script(mut python: Command, script: &str, arguments: &[String]) -> Output {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let unpacked = || here.join("../target/tools/grpcio").into_os_string();
     python
-        .arg(here.join("scenarios/cli/bridge/ratelimit.py"))
+        .arg(here.join("scenarios/cli/bridge").join(script))
         .args(arguments)
         .env("PYTHONPATH", env::var_os("LIMITER_GRPCIO").unwrap_or_else(unpacked))
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -48,6 +52,18 @@ fn an_independent_client_is_answered() {
     ] {
         assert!(metrics.lines().any(|it| it == line), "no {line} in\n{metrics}");
     }
+}
+
+#[test]
+fn an_untrusted_user_is_refused() {
+    let (bench, document) = (Bench::new(), Document::new(POLICY));
+    let socket = grpc_socket(&document);
+    let arguments = format!("--trusted nobody --grpc unix:{}", socket.display());
+    let command = Bridge::command(&bench, &document, &arguments);
+    let _bridge = Bridge::of(command.as_nobody(), &document);
+    let arguments = [socket.display().to_string()];
+    let output = run_script(Command::new("python3"), "untrusted.py", &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
