@@ -153,8 +153,7 @@ struct Entries<'m> {
 impl Entries<'_> {
     fn source(&self) -> Result<Option<IpAddr>, Fault> {
         let told = |key| self.entry(key).map(|value| (key, value));
-        let Some((key, value)) = told(ADDRESS).or_else(|| told("masked_remote_address"))
-        else {
+        let Some((key, value)) = told(ADDRESS).or_else(|| told("masked_remote_address")) else {
             return Ok(None);
         };
         let address = value.split_once('/').map_or(value, |(address, _)| address);
@@ -248,7 +247,10 @@ impl<'m> Call<'m> {
         RateLimitResponse {
             overall_code: Code::OverLimit.into(),
             statuses: self.0.iter().map(status).collect(),
-            response_headers_to_add: retry_after.into_iter().chain([header(problem_type())]).collect(),
+            response_headers_to_add: retry_after
+                .into_iter()
+                .chain([header(problem_type())])
+                .collect(),
             raw_body: format!("{problem}\n").into_bytes(),
             ..RateLimitResponse::default()
         }

@@ -3,7 +3,7 @@
 mod restart;
 mod told;
 
-use std::time::Instant;
+use std::{os::unix::fs::chown, time::Instant};
 
 use limiter_tests::traffic::Connection;
 
@@ -56,13 +56,15 @@ impl Floors {
     /// A bridge that all proxies may ask, and that leaves its state to the next one.
     fn bridge(bench: &Bench, document: &Document) -> Bridge {
         bench.hosts.router.ip("link set lo up").unwrap();
-        let [agent, state] =
-            ["agent.sock", "state"].map(|name| document.path().with_file_name(name));
+        let [agent, run] = ["agent.sock", "run"].map(|name| document.path().with_file_name(name));
         let grpc = grpc_socket(document);
+        // As the unit of the package has it, a folder of its own.
+        fs::create_dir_all(&run).unwrap();
+        chown(&run, Some(65_534), Some(65_534)).unwrap();
         let arguments = format!(
             "--agent unix:{} --state-file {} --listen {TCP} --grpc unix:{} --spop {ABSTRACT}",
             agent.display(),
-            state.display(),
+            run.join("state").display(),
             grpc.display()
         );
         let bridge = bridge_with(bench, document, &arguments);
