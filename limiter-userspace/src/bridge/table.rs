@@ -29,7 +29,7 @@
 //! * A log counts an event before it writes the time of it. What was not written is found by its lap, and is given the time of
 //!   the last event, at the next start.
 
-use std::{cell::Cell, ops::Deref, path::Path, sync::atomic::Ordering};
+use std::{cell::Cell, iter::repeat, ops::Deref, path::Path, sync::atomic::Ordering};
 
 pub use limiter_common::abi::table::WAYS;
 use limiter_common::{
@@ -299,7 +299,13 @@ impl Table {
             moves_from.set(now.saturating_add(REST));
             return None;
         };
-        self.put(to, &self.stored(from));
+        self.write_entry(
+            to,
+            self.key(from),
+            self.word(from).get(),
+            self.measure(from),
+            self.loaded(from),
+        );
         self.free(from);
         Some(from)
     }
@@ -416,19 +422,31 @@ impl Table {
         }
     }
 
-    /// Gives an entry to a key with this state. It is free meanwhile.
+    /// Gives an entry to a key with this state.
     fn put(&self, entry: Entry, stored: &Stored) {
+        let slots = stored.slots.iter().copied();
+        self.write_entry(entry, stored.key, stored.word, stored.measure, slots);
+    }
+
+    /// Gives an entry to a key with this state; slots that are missing are 0. It is free meanwhile.
+    fn write_entry(
+        &self,
+        entry: Entry,
+        key: Key,
+        word: u64,
+        measure: Measure,
+        slots: impl Iterator<Item = u64>,
+    ) {
         self.free(entry);
         let places = self.layout.slots(entry).into_iter().flatten();
-        for (at, place) in places.enumerate() {
-            let slot = stored.slots.get(at).copied().unwrap_or_default();
+        for (place, slot) in places.zip(slots.chain(repeat(0))) {
             self.memory[place].store(slot, Ordering::Release);
         }
         let state = Field::STATES[0];
-        self.write(entry, state, stored.word, stored.measure);
-        self.store(entry, Field::SECOND, stored.key.second(state));
-        self.store(entry, Field::FIRST, stored.key.first());
-        self.index(entry, stored.key);
+        self.write(entry, state, word, measure);
+        self.store(entry, Field::SECOND, key.second(state));
+        self.store(entry, Field::FIRST, key.first());
+        self.index(entry, key);
     }
 
     /// Takes an entry from its key, if it has one.
@@ -570,9 +588,14 @@ impl Entries {
         self.measure(entry).owes(self.word(entry).get(), now)
     }
 
+    /// What the slots of an entry hold.
+    fn loaded(&self, entry: Entry) -> impl Iterator<Item = u64> {
+        self.slots(entry).0.iter().map(|slot| slot.load(Ordering::Relaxed))
+    }
+
     /// What an entry holds.
     fn stored(&self, entry: Entry) -> Stored {
-        let slots = self.slots(entry).0.iter().map(|slot| slot.load(Ordering::Relaxed)).collect();
+        let slots = self.loaded(entry).collect();
         let (word, measure) = (self.word(entry).get(), self.measure(entry));
         Stored { key: self.key(entry), word, measure, slots }
     }
