@@ -11,9 +11,9 @@ const CHECK: &str = "driver";
 /// The rules of a driver, for native mode.
 struct Rules {
     driver: &'static str,
-    /// Whether at most half of the queues may be in use: the others are for packets that a program
-    /// sends.
-    half_of_queues: bool,
+    /// The channels of ethtool(8) of which at most half may be in use: the others are for packets that a
+    /// program sends. Empty if there is no such rule.
+    half_of: &'static [&'static str],
     /// The largest MTU for packets in one piece, in bytes; `None` if it is not known.
     most_mtu: Option<u32>,
     /// What attaching does to the link, if it interrupts it.
@@ -24,19 +24,15 @@ struct Rules {
     cost: Option<[&'static str; 2]>,
 }
 
-const NONE: Rules = Rules {
-    driver: "",
-    half_of_queues: false,
-    most_mtu: None,
-    interrupts: None,
-    before: None,
-    cost: None,
-};
+const NONE: Rules =
+    Rules { driver: "", half_of: &[], most_mtu: None, interrupts: None, before: None, cost: None };
 
 const RULES: [Rules; 8] = [
-    Rules { driver: "ena", half_of_queues: true, most_mtu: Some(3_498), ..NONE },
-    Rules { driver: "gve", half_of_queues: true, ..NONE },
+    Rules { driver: "ena", half_of: &["combined"], most_mtu: Some(3_498), ..NONE },
+    // A buffer of 2 KiB, less an Ethernet header and two bytes of padding.
+    Rules { driver: "gve", half_of: &["rx", "tx"], most_mtu: Some(2_032), ..NONE },
     Rules {
+        // Since Linux 5.13, the oldest that limiter works on, queues are shared where there are too few.
         driver: "virtio_net",
         most_mtu: Some(3_506),
         before: Some([
@@ -104,7 +100,7 @@ pub(super) fn examine(
 ) -> Vec<Finding> {
     let Some(rules) = rules(driver) else { return Vec::new() };
     let mut findings = Vec::new();
-    if let Some(Queues { number, most }) = queues.filter(|_| rules.half_of_queues)
+    if let Some(Queues { number, most }) = queues.filter(|_| !rules.half_of.is_empty())
         && number > most / 2
     {
         let found = format!(
@@ -115,7 +111,13 @@ pub(super) fn examine(
         let remedy = match most / 2 {
             0 => "there is no half of one queue: take a machine with more CPUs, or generic mode"
                 .into(),
-            half => format!("ethtool -L {interface} combined {half}"),
+            half => {
+                let of = |channels| format!(" {channels} {half}");
+                format!(
+                    "ethtool -L {interface}{}",
+                    rules.half_of.iter().map(of).collect::<String>()
+                )
+            }
         };
         findings.push(Finding::new(CHECK, Verdict::Warn, found).with_remedy(remedy));
     }
@@ -172,9 +174,15 @@ mod tests {
         assert!(told("ena", Some([4, 8]), 1_500).is_empty());
         assert!(told("ena", None, 1_500).is_empty());
         let gve = told("gve", Some([1, 1]), 1_460);
-        assert!(gve[0].2.contains("more CPUs"), "{gve:?}");
-        // Newer kernels share the queues of this one.
-        assert!(told("virtio_net", Some([8, 8]), 1_500).iter().all(|it| it.0 == Verdict::Note));
+        assert!(gve.len() == 1 && gve[0].2.contains("more CPUs"), "{gve:?}");
+        let gve = told("gve", Some([9, 16]), 1_460);
+        assert!(gve.len() == 1 && gve[0].1.contains("9 of 16 are in use"), "{gve:?}");
+        assert_eq!((gve[0].0, gve[0].2.as_str()), (Verdict::Warn, "ethtool -L eth0 rx 8 tx 8"));
+        assert!(told("gve", Some([8, 16]), 1_460).is_empty());
+        // All kernels that limiter works on share the queues of this one.
+        let virtio = told("virtio_net", Some([8, 8]), 1_500);
+        assert!(virtio.len() == 1 && virtio[0].0 == Verdict::Note, "{virtio:?}");
+        assert!(virtio[0].2.contains("ethtool -K eth0 rx-gro-hw off"), "{virtio:?}");
     }
 
     #[test]
@@ -182,7 +190,15 @@ mod tests {
         let ena = told("ena", Some([4, 8]), 9_001);
         assert!(ena[0].1.contains("9,001") && ena[0].1.contains("at most 3,498"), "{ena:?}");
         assert!(ena[0].2.ends_with("ip link set dev eth0 mtu 3498"), "{ena:?}");
-        assert!(told("ixgbe", None, 9_000)[0].1.contains("at most 3,050"));
+        for (driver, most) in
+            [("ena", 3_498), ("gve", 2_032), ("virtio_net", 3_506), ("ixgbe", 3_050)]
+        {
+            let larger = &told(driver, None, most + 1)[0];
+            let words = format!("at most {}", grouped(most.into()));
+            assert!(larger.0 == Verdict::Warn && larger.1.contains(&words), "{larger:?}");
+            assert!(larger.2.ends_with(&format!("ip link set dev eth0 mtu {most}")), "{larger:?}");
+            assert!(!told(driver, None, most).iter().any(|it| it.0 == Verdict::Warn), "{driver}");
+        }
         assert!(examine("eth0", "ena", None, None).is_empty());
     }
 
