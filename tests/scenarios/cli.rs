@@ -27,6 +27,7 @@ mod names;
 pub(crate) mod package;
 mod penalties;
 mod policy;
+mod progress;
 mod prometheus;
 mod ssh;
 mod values;
@@ -86,6 +87,15 @@ impl Bench {
     #[track_caller]
     fn done(&self, arguments: &str) -> Outcome {
         self.run(arguments).done().unwrap()
+    }
+
+    /// Everything that a command writes to a terminal. `<` and a file may follow.
+    fn on_terminal(&self, arguments: &str) -> String {
+        let command = format!("'{}' {arguments}", self.limiter.path().display());
+        let mut script = self.hosts.router.command("script");
+        script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
+        let output = script.env("TERM", "xterm").output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     #[track_caller]

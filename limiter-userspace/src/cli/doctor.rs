@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::progress::Progress;
 use crate::{
     datapath::bpffs::Pins,
     doctor::{Finding, Verdict, examine},
@@ -18,7 +19,10 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(&self, pins: &Pins, output: &mut Output) -> Result<()> {
-        let found = examine(pins, &self.interfaces)?;
+        let found = {
+            let _progress = Progress::of("loading programs, as attaching would");
+            examine(pins, &self.interfaces)?
+        };
         findings::print(output, &found)?;
         let failed = found.iter().filter(|finding| finding.verdict == Verdict::Fail);
         let name = |finding: &Finding| match &finding.interface {

@@ -26,6 +26,11 @@ pub fn total() -> Option<u64> {
     host("MemTotal:").into_iter().chain(of_groups).min()
 }
 
+/// Whether a control group of this process has less memory than this machine.
+pub fn is_of_group() -> bool {
+    total() < host("MemTotal:")
+}
+
 /// The memory that is available on this machine, in bytes; `None` if that cannot be read.
 pub fn available() -> Option<u64> {
     host("MemAvailable:")

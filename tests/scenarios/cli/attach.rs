@@ -290,14 +290,7 @@ fn a_port_and_its_bridge_are_told_to_count_twice() {
 #[test]
 fn what_native_mode_on_veth_costs_is_told_once() {
     let bench = Bench::new();
-    // What somebody at a terminal sees.
-    let seen = |arguments: &str| {
-        let mut script = bench.hosts.router.command("script");
-        let command = format!("{} {arguments}", bench.limiter.path().display());
-        script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
-        let output = script.env("TERM", "xterm");
-        String::from_utf8_lossy(&output.output().unwrap().stdout).into_owned()
-    };
+    let seen = |arguments: &str| bench.on_terminal(arguments);
     let text = seen(&format!("attach eth0 {SMALL}"));
     assert!(text.contains("warning: eth0: native mode ends segmentation offload"), "{text}");
     assert!(text.contains("eth0: attached in native mode"), "{text}");
@@ -392,7 +385,8 @@ fn the_number_of_sources_that_was_chosen_is_told() {
     let line = attached.lines().find(|line| line.starts_with("There is room for ")).unwrap();
     let sources = line.split(' ').nth(4).unwrap().replace(',', "");
     assert_eq!(sources, capacity.to_string(), "{attached}");
-    assert!(line.contains("MiB, by the memory"), "{line}");
+    // Tests may run in a control group.
+    assert!(line.contains("MiB, by the memory of "), "{line}");
     assert!(line.contains("`--sources N`"), "{line}");
     let memory = bench.json("status -j")["memory_bytes"].as_u64().unwrap();
     let text = fs::read_to_string("/proc/meminfo").unwrap();
@@ -405,4 +399,29 @@ fn the_number_of_sources_that_was_chosen_is_told() {
     let attached = bench.done(&format!("attach eth0 {small}")).stdout;
     assert!(!attached.contains("There is room"), "{attached}");
     assert_eq!(bench.json("status -j")["sources"]["capacity"], 4_096);
+}
+
+/// Files stand for the control group, which the tests may not be free to make.
+#[test]
+fn in_a_control_group_its_memory_decides() {
+    let bench = Bench::new();
+    let shell = |line: &str| {
+        let mut shell = bench.hosts.router.command("sh");
+        assert!(shell.args(["-ec", line]).status().unwrap().success(), "{line}");
+    };
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let limit = |bytes: u64| shell(&format!("echo {bytes} > '/sys/fs/cgroup{group}/memory.max'"));
+    shell(&format!("mount -t tmpfs none /sys/fs/cgroup && mkdir -p '/sys/fs/cgroup{group}'"));
+    limit(512 << 20);
+    let told = bench.done("doctor eth0").stdout;
+    assert!(told.contains(" available, 512MiB left to this control group; "), "{told}");
+    let attached = bench.done("attach eth0").stdout;
+    let line = attached.lines().find(|line| line.starts_with("There is room for ")).unwrap();
+    assert!(line.contains("MiB, by the memory of the control group; `--sources N`"), "{line}");
+    assert!(bench.json("status -j")["memory_bytes"].as_u64().unwrap() <= (512 << 20) / 32);
+    bench.done("detach eth0");
+    limit(8 << 20);
+    let told = bench.done("doctor eth0").stdout;
+    assert!(told.contains("raise the limit of the control group"), "{told}");
 }

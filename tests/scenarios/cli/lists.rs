@@ -1,6 +1,13 @@
 //! The run-time lists `allow` and `deny`.
 
-use std::{fs, net::Ipv4Addr, thread, time::Duration};
+use std::{
+    fs,
+    io::Write as _,
+    net::Ipv4Addr,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use limiter_tests::command::Outcome;
 use serde_json::{Value, json};
@@ -382,6 +389,36 @@ fn many_prefixes_are_listed_and_taken_off_at_once() {
     assert_eq!(bench.json("deny list -j")["entries"].as_array().map(Vec::len), Some(3));
 }
 
+/// As feeds are published: a list for a command, and the file of a set.
+#[test]
+fn a_list_that_is_compressed_is_unpacked() {
+    let bench = Bench::new();
+    bench.done(&format!("attach eth0 {SMALL}"));
+    let document = Document::new("sets: {feed: {file: feed.gz}}\ndeny: [feed]");
+    let pack = |list: &str| {
+        let mut gzip = Command::new("gzip");
+        let mut gzip = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        gzip.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+        let packed = gzip.wait_with_output().unwrap().stdout;
+        fs::write(document.path().with_file_name("feed.gz"), &packed).unwrap();
+        packed
+    };
+    let packed = pack("# a feed\n203.0.113.0/24\n");
+    assert_eq!(piped(&bench, "deny add -", &packed).stdout, "deny: 203.0.113.0/24\n");
+    bench.done("deny flush");
+    pack("# a feed\n192.0.2.0/24\n");
+    bench.done(&document.in_place("policy apply FILE"));
+    for source in [[192, 0, 2, 9], [203, 0, 113, 9]] {
+        send(&bench, source, 5);
+    }
+    assert_eq!(counted(&bench, "192.0.2.9"), (0, 5));
+    assert_eq!(counted(&bench, "203.0.113.9"), (5, 0));
+    let cut = &packed[..packed.len() - 4];
+    fs::write(document.path().with_file_name("feed.gz"), cut).unwrap();
+    let apply = document.in_place("policy apply FILE");
+    bench.refused(&apply, 3, &["file `feed.gz` is not used", "as gzip", "gzip -t"]);
+}
+
 /// As many as a large feed has; what came with one command is one run in the stored document.
 #[test]
 fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
@@ -393,13 +430,7 @@ fn a_hundred_thousand_prefixes_are_listed_with_one_command() {
     // On a terminal, it is told meanwhile what is done.
     let file = Document::new("");
     fs::write(file.path(), &list).unwrap();
-    let on_terminal = |command: &str| {
-        let command = file.in_place(&format!("{} {command}", bench.limiter.path().display()));
-        let mut script = bench.hosts.router.command("script");
-        script.args(["-qec", &command, "/dev/null"]).env_remove("LIMITER_BPFFS");
-        let output = script.env("TERM", "xterm").output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let on_terminal = |command: &str| bench.on_terminal(&file.in_place(command));
     let told = on_terminal("deny add - --replace feed < FILE");
     assert!(told.contains("deny: adding 100,000 prefixes ..."), "{told}");
     assert!(told.ends_with("\r\u{1b}[Kdeny: 100,000 prefixes added\r\n"), "{told:?}");

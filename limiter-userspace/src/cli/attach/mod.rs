@@ -166,10 +166,7 @@ impl Attach {
         if self.replace {
             instance.let_go()?;
         }
-        let changed = {
-            let _progress = Progress::of("making the tables of the other size");
-            self.exchange(&mut instance)?
-        };
+        let changed = self.exchange(&mut instance)?;
         if let Some(error) = instance.take_unfinished() {
             warn_of_unfinished(&error, output);
         }
@@ -312,6 +309,10 @@ impl Attach {
         if instance.is_fresh() || asked == running && !self.new_seed {
             Ok(None)
         } else {
+            let _progress = Progress::of(match asked == running {
+                true => "exchanging the tables for some with another seed",
+                false => "exchanging the tables for some of the sizes that are asked for",
+            });
             instance.exchange(&asked, self.new_seed, Clock::Monotonic).map(Some)
         }
     }
@@ -320,9 +321,14 @@ impl Attach {
 /// Warns before an interface is attached whose driver interrupts its traffic for that.
 fn warn_of_interruption(interface: &Interface, output: &Output) {
     let driver = Device::of(interface).and_then(|device| device.driver());
-    if let Some(interrupts) = driver.ok().as_deref().and_then(interruption) {
-        warn(&format!("{}: attaching {interrupts}", interface.name), output);
+    if let Some(said) = driver.ok().and_then(|driver| interrupted(&interface.name, &driver)) {
+        warn(&said, output);
     }
+}
+
+/// The warning on an interface with this driver, if attaching interrupts its traffic.
+fn interrupted(interface: &str, driver: &str) -> Option<String> {
+    interruption(driver).map(|interrupts| format!("{interface}: attaching {interrupts}"))
 }
 
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
@@ -364,5 +370,21 @@ impl ModeName {
             Self::NativeFrags => Choice::Frags,
             Self::Generic => Choice::Only(Mode::Generic),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No driver of a test does so.
+    #[test]
+    fn an_interruption_of_traffic_is_told_with_its_interface() {
+        let told = |driver| interrupted("eth3", driver);
+        let ixgbe = "eth3: attaching takes the link down for up to 20 s";
+        assert_eq!(told("ixgbe").as_deref(), Some(ixgbe));
+        let mlx5 = "eth3: attaching interrupts traffic for a moment";
+        assert_eq!(told("mlx5_core").as_deref(), Some(mlx5));
+        assert_eq!(told("veth"), None);
     }
 }

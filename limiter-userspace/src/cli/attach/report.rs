@@ -19,6 +19,7 @@ use crate::{
         features::XdpFeatures,
         instance::Outcome,
         interface::{Interface, list},
+        memory::is_of_group,
         mode::Mode,
         sizes::Sizes,
         stacked::{stacked, twice},
@@ -54,7 +55,7 @@ pub(super) struct All {
     /// Whether nothing is dropped, by the switch.
     pub(super) switched: bool,
     /// The number of sources that a new instance has room for, and the bytes that it takes, if they were chosen by the memory
-    /// of the host.
+    /// of the host, or of its control group.
     pub(super) chosen: Option<(u32, u64)>,
     /// How many run-time entries a new instance has from the one before.
     pub(super) restored: usize,
@@ -124,9 +125,10 @@ impl All {
         }
         if let Some((sources, bytes)) = chosen {
             let (sources, memory) = (grouped((*sources).into()), memory(*bytes));
+            let whose = if is_of_group() { "the control group" } else { "this host" };
             writeln!(
                 output,
-                "There is room for {sources} sources in {memory}, by the memory of this host; `--sources N` sets another number."
+                "There is room for {sources} sources in {memory}, by the memory of {whose}; `--sources N` sets another number."
             )?;
         }
         match restored {
