@@ -51,8 +51,11 @@ pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), Inq
         (None, Some((address, port))) if !address.contains(':') => (address, Some(port)),
         (None, _) => (place, None),
     };
-    let address: IpAddr = address.parse().map_err(|_| fault("does not begin with an address"))?;
-    check_family("source", text, address)?;
+    let address = match read(address) {
+        Ok(address) => address,
+        Err(Some(plain)) => return Err(refused(ZONE, format!("write {plain}"))),
+        Err(None) => return Err(fault("does not begin with an address")),
+    };
     if port.is_none() && name.is_some_and(|length| is_prefix_length(length, address)) {
         return Err(fault("has a prefix length, where only a protocol can be"));
     }
@@ -77,33 +80,32 @@ pub fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>, Option<u8>), Inq
     Ok((address, port, protocol))
 }
 
-/// Reads an address. `what` names it in the message.
+/// Reads an address; one of IPv4 in IPv6 notation is IPv4. `what` names it in the message.
 ///
 /// # Errors
-/// [`InquiryError::Value`], if the text is no address, or an IPv4 address in IPv6 notation.
+/// [`InquiryError::Value`], if the text is no address, or has a zone.
 pub fn parse_address(what: &'static str, text: &str) -> Result<IpAddr, InquiryError> {
-    let address = without_brackets(text.trim()).parse().map_err(|_| InquiryError::Value {
-        what,
-        value: quoted(text),
-        fault: "is no address",
-        examples: "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned(),
-    })?;
-    check_family(what, text, address)?;
-    Ok(address)
+    read(without_brackets(text.trim())).map_err(|plain| {
+        let (fault, examples) = match plain {
+            Some(plain) => (ZONE, format!("write {plain}")),
+            None => {
+                ("is no address", "give an address, such as 203.0.113.9 or 2001:db8::1".to_owned())
+            }
+        };
+        InquiryError::Value { what, value: quoted(text), fault, examples }
+    })
 }
 
-/// Refuses an IPv4 address in IPv6 notation.
-fn check_family(what: &'static str, text: &str, address: IpAddr) -> Result<(), InquiryError> {
-    let plain = address.to_canonical();
-    if plain == address {
-        return Ok(());
+/// The fault of an address with a zone, such as `fe80::1%eth0`.
+const ZONE: &str = "has a zone, which packets do not carry";
+
+/// Reads an address; one of IPv4 in IPv6 notation is IPv4. The error is the address without its zone, if it has one.
+fn read(text: &str) -> Result<IpAddr, Option<IpAddr>> {
+    let plain = |text: &str| text.parse::<IpAddr>().ok();
+    match text.split_once('%') {
+        Some((address, _)) => Err(plain(address)),
+        None => plain(text).map(|address| address.to_canonical()).ok_or(None),
     }
-    Err(InquiryError::Value {
-        what,
-        value: quoted(text),
-        fault: "has an IPv4 address in IPv6 notation",
-        examples: format!("write {plain}"),
-    })
 }
 
 /// Whether `text` is a valid prefix length for an address of this family.
@@ -136,6 +138,9 @@ mod tests {
             ("[2001:db8::1:80]/tcp", "2001:db8::1:80", None, Some(6)),
             ("2001:db8::1:80/icmp", "2001:db8::1:80", None, Some(58)),
             ("203.0.113.9:443/6", "203.0.113.9", Some(443), Some(6)),
+            ("::ffff:203.0.113.9", "203.0.113.9", None, None),
+            ("::ffff:203.0.113.9/icmp", "203.0.113.9", None, Some(1)),
+            ("[::ffff:203.0.113.9]:443/tcp", "203.0.113.9", Some(443), Some(6)),
             ("[2001:db8::1]:443/17", "2001:db8::1", Some(443), Some(17)),
         ] {
             let expected = (address.parse().unwrap(), port, protocol);
@@ -156,8 +161,10 @@ mod tests {
             ("[2001:db8::1]/128", "has a prefix length"),
             ("2001:db8::1:80/tcp", "write [2001:db8::1]:80/tcp, or"),
             ("2001:db8::1:80/TCP", "[2001:db8::1:80]/TCP"),
-            ("::ffff:10.5.5.5", "write 10.5.5.5"),
-            ("[::ffff:10.5.5.5]:80/tcp", "write 10.5.5.5"),
+            ("fe80::1%eth0", "has a zone, which packets do not carry write fe80::1"),
+            ("fe80::1%eth0/tcp", "has a zone, which packets do not carry write fe80::1"),
+            ("[fe80::1%eth0]:80/tcp", "has a zone, which packets do not carry write fe80::1"),
+            ("eth0%", "does not begin with an address"),
             ("203.0.113.0/256", "neither a number nor a known name"),
             ("203.0.113.9:443/\u{1b}[2J", "neither a number"),
         ] {
@@ -168,10 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_of_its_own_family() {
+    fn an_address_is_read_without_what_packets_do_not_carry() {
         assert_eq!(parse_address("source", " 10.5.5.5").unwrap().to_string(), "10.5.5.5");
+        assert_eq!(parse_address("source", "::ffff:10.5.5.5").unwrap().to_string(), "10.5.5.5");
         assert_eq!(parse_address("source", "[2001:db8::2]").unwrap().to_string(), "2001:db8::2");
-        for (text, told) in [("::ffff:10.5.5.5", "write 10.5.5.5"), ("10.5.5", "is no address")] {
+        for (text, told) in [
+            ("fe80::1%eth0", "has a zone, which packets do not carry write fe80::1"),
+            ("[fe80::1%eth0]", "has a zone, which packets do not carry write fe80::1"),
+            ("10.5.5", "is no address"),
+            ("10.5.5%1", "is no address"),
+        ] {
             let error = parse_address("destination", text).unwrap_err();
             let message = format!("{error} {}", error.remedy().unwrap());
             assert!(message.starts_with("destination") && message.contains(told), "{message}");

@@ -396,12 +396,12 @@ fn captures_of_any_common_kind_are_judged() {
     ] {
         let file = Scratch::new(name, &bytes);
         let line = "1: pass (conform); charged to connection, syn, source\n";
-        let told = bench.done(&format!("test -v --pcap {}", file.path())).stdout;
-        assert!(told.starts_with(line), "{name}: {told}");
-        // Standard input, and what is compressed.
+        // By its path and on standard input, each also compressed.
         let packed = Command::new("gzip").args(["-c", file.path()]).output().unwrap().stdout;
         let packed = Scratch::new("packed.gz", &packed);
         for path in [file.path(), packed.path()] {
+            let told = bench.done(&format!("test -v --pcap {path}")).stdout;
+            assert!(told.starts_with(line), "{name} by its path: {told}");
             let input = fs::File::open(path).unwrap();
             let told = bench.run("test -v --pcap -").reading(input).done().unwrap().stdout;
             assert!(told.starts_with(line), "{name} from standard input: {told}");
@@ -451,12 +451,19 @@ fn an_explanation_names_what_decides_and_why_the_others_do_not() {
     for (asked, words) in [
         ("203.0.113.0/24", &["203.0.113.0/24", "prefix length"][..]),
         ("2001:db8::1:80/tcp", &["[2001:db8::1]:80/tcp"]),
-        ("::ffff:10.5.5.5", &["write 10.5.5.5"]),
+        ("fe80::1%eth0", &["has a zone, which packets do not carry", "write fe80::1"]),
         ("192.0.2.1:53/udp --flags syn", &["flags", "tcp instead of udp"]),
         ("192.0.2.1:53 --icmp 8", &["ICMP has none"]),
     ] {
         bench.refused(&format!("policy explain {asked}"), 2, words);
     }
+    // An IPv4 address in IPv6 notation is what logs of services have.
+    let mapped = bench.done("policy explain ::ffff:192.0.2.1").stdout;
+    assert!(mapped.starts_with("source 192.0.2.1\n"), "{mapped}");
+    let mapped = bench.done("test --src ::ffff:192.0.2.1 --dst 192.0.2.99 --proto udp");
+    assert!(mapped.stdout.starts_with("pass (conform); charged to "), "{mapped}");
+    let zone = "test --src fe80::1%eth0 --dst fe80::2";
+    bench.refused(zone, 2, &["has a zone, which packets do not carry", "write fe80::1"]);
     let flags = "test --src 192.0.2.1 --dst 192.0.2.99 --proto udp --flags syn";
     bench.refused(flags, 2, &["tcp instead of udp"]);
     bench.refused("policy explain 192.0.2.1 --to 2001:db8::1", 2, &["families"]);

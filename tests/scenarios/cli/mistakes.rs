@@ -86,6 +86,28 @@ fn rates_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn limits_that_are_not_there_are_answered_with_what_was_meant() {
+    let bench = Bench::attached();
+    for (name, hint) in [
+        ("src", "did you mean source?"),
+        ("sources", "did you mean source?"),
+        ("ip", "`limiter limit set source --rate 5/s` limits each source address"),
+        ("udp", "`limiter limit add udp --match udp --rate 5/s` makes a limit of that name"),
+        ("icmp", "`limiter limit add icmp --match icmp --rate 5/s` makes a limit of that name"),
+        (
+            "ssh",
+            "`limiter limit add ssh --match tcp:ssh --count connections --rate 5/s --burst 5` makes a limit of that name",
+        ),
+    ] {
+        let no_limit = format!("there is no limit \"{name}\"");
+        let words = [&*no_limit, &*format!("hint: {hint}")];
+        bench.refused(&format!("limit set {name} --rate 5/s"), 4, &words);
+    }
+    let unlimited = "hint: `limiter attach lo` limits nothing until a limit is set";
+    bench.refused("attach lo --pps unlimited", 2, &["rate \"unlimited\"", unlimited]);
+}
+
+#[test]
 fn bursts_that_make_no_sense_are_refused() {
     let bench = Bench::attached();
     for burst in ["0", "-3", "lots", "1.5", "64kB", "", "99999999999999999999"] {

@@ -366,6 +366,7 @@ const fn is_no_value(refused: &ValueError) -> bool {
         (refused.quantity, &refused.fault),
         (Quantity::Prefix, Fault::NotAPrefix)
             | (Quantity::Duration, Fault::NotANumber | Fault::Negative)
+            | (Quantity::Rate, Fault::NotANumber)
     )
 }
 

@@ -323,6 +323,11 @@ pub(super) const ANSWERS: &[Answer] = &[
         "hw hardware offload offloaded xdpoffload",
         "`--mode native` is the fastest: limiter runs in the driver, and not on the card itself",
     ),
+    answer(
+        "attach",
+        "unlimited unlimit none off",
+        "`limiter attach {iface}` limits nothing until a limit is set",
+    ),
     answer("attach", "dev", "an interface is named alone: `limiter attach {iface}`"),
     answer("attach", "RATE", "a rate has its option: `limiter attach {iface} --pps {word}`"),
     answer("attach", "NUMBER", "a number is one word, such as `--pps 10000`"),

@@ -183,6 +183,11 @@ fn a_refused_value_is_answered_too() {
             interface("dev"),
             "an interface is named alone: `limiter attach eth0`",
         ),
+        (
+            "limiter attach eth0 --pps unlimited",
+            PolicyError::from(parse_rate("unlimited").unwrap_err()).into(),
+            "`limiter attach eth0` limits nothing until a limit is set",
+        ),
         ("limiter attach help", interface("help"), "`limiter attach --help` explains the command"),
         ("limiter attach eth7", interface("eth7"), "this network namespace has lo, eth0"),
     ] {

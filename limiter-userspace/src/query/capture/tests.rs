@@ -244,6 +244,9 @@ fn the_packet_headers_of_kuznetzov_are_read() {
     bytes.extend([1_u32, 2, 60, 90, 3, 0x0800].map(u32::to_le_bytes).concat());
     bytes.extend([7; 60]);
     assert_eq!(read(&bytes).unwrap(), [(vec![7; 60], 90)]);
+    // With its number, but ordinary headers of packets: 8 bytes of the packet are taken for the header.
+    let told = read(&file(false, 0xa1b2_cd34, 1, &[(&[7; 54], 54)])).unwrap_err();
+    assert!(told.starts_with("x.pcap ends within packet 1; "), "{told}");
 }
 
 #[test]
