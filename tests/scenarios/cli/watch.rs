@@ -67,6 +67,23 @@ fn in_environment(command: &mut Command, variables: &[(&str, &str)]) {
     command.envs(variables.iter().copied());
 }
 
+/// With many windows open, each says of which host it is.
+#[test]
+fn the_first_line_has_the_name_of_the_host() {
+    let bench = Bench::attached();
+    let limiter = bench.limiter.path().to_str().unwrap();
+    let named = format!("echo gw7.example.org > /proc/sys/kernel/hostname; exec '{limiter}' watch");
+    let mut command = bench.hosts.router.command("unshare");
+    command.args(["--uts", "sh", "-c", &named]);
+    in_environment(&mut command, &[]);
+    let mut screen = Terminal::start(command, 80, 24);
+    let text = screen.wait_for("eth0");
+    let line = text.lines().next().unwrap();
+    assert!(line.starts_with(" limiter on gw7  eth0 native "), "{line}");
+    screen.press(&["q"]);
+    assert!(screen.end().success());
+}
+
 /// Everything that keys could change.
 fn changeable(bench: &Bench) -> Value {
     bench.json("policy show -j")
