@@ -217,3 +217,39 @@ fn definitions<const N: usize>(roff: &mut Roff, list: [(&str, &str); N]) {
         roff.text([roman(text)]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks the synopsis of a command and of all below it. Returns the number of options that it saw.
+    fn check(command: &clap::Command) -> usize {
+        let mut text = Vec::new();
+        synopsis(command).to_writer(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap().replace("\\-", "-");
+        let plain =
+            ["\\fB", "\\fI", "\\fR"].into_iter().fold(text, |it, font| it.replace(font, ""));
+        let mut seen = 0;
+        for argument in command.get_arguments().filter(|it| !it.is_hide_set()) {
+            let values = match argument.get_action().takes_values() {
+                true => argument.get_value_names().unwrap_or_default(),
+                false => &[],
+            };
+            let option = argument.get_long().map(|long| format!("--{long}"));
+            let words = option.into_iter().chain(values.iter().map(ToString::to_string));
+            let words = words.collect::<Vec<_>>().join(" ");
+            let places = plain.split(&words).skip(1);
+            let is_whole = |rest: &str| rest.is_empty() || rest.starts_with([']', ' ', '.', '\n']);
+            assert!(!words.is_empty() && places.clone().any(is_whole), "no {words} in {plain}");
+            seen += usize::from(argument.get_action().takes_values());
+        }
+        seen + command.get_subcommands().filter(|it| !it.is_hide_set()).map(check).sum::<usize>()
+    }
+
+    #[test]
+    fn the_synopsis_of_every_command_has_its_options_and_their_values() {
+        let mut root = command().disable_help_subcommand(true);
+        root.build();
+        assert!(check(&root) > 100);
+    }
+}

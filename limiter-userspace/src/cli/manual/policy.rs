@@ -165,7 +165,52 @@ fn joined(words: &[Value]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::document;
+    use crate::policy::{
+        document::{self, parse_instant},
+        units::{
+            parse_burst, parse_data_burst, parse_data_rate, parse_prefix, parse_rate, parse_time,
+        },
+    };
+
+    #[test]
+    fn amounts_are_written_as_the_page_shows() {
+        let mut page = Vec::new();
+        render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap().replace("\\-", "-");
+        let (_, units) = page.split_once(".SH UNITS\n").unwrap();
+        let units = units.split(".SH ").next().unwrap();
+        type Reads = fn(&str) -> bool;
+        let all: [(&str, Reads, &[&str]); 7] = [
+            (
+                "rate",
+                |it| parse_rate(it).is_ok(),
+                &["50/s", "5/min", "100/h", "1,000/d", "1e6/s", "10k pps"],
+            ),
+            ("rate", |it| parse_data_rate(it).is_ok(), &["2Mbit/s", "10MB/s", "64KiB/s"]),
+            ("burst, depth, limit", |it| parse_burst(it).is_ok(), &["400", "2k", "200ms"]),
+            ("burst, depth, limit", |it| parse_data_burst(it).is_ok(), &["64kB", "1MiB"]),
+            ("time", |it| parse_time(it).is_ok(), &["500ms", "10s", "5m", "1h30m", "3d 04h", "1w"]),
+            (
+                "instant",
+                |it| parse_instant(it).is_some(),
+                &["2027-01-31T18:00:00Z", "2027-01-31T19:00:00+01:00"],
+            ),
+            (
+                "source",
+                |it| parse_prefix(it).is_ok(),
+                &["203.0.113.9", "203.0.113.0/24", "2001:db8::/48"],
+            ),
+        ];
+        for (name, reads, examples) in all {
+            let title = format!("\\fB{name}\\fR\n");
+            let text = units.split_once(&title).map_or("", |it| it.1);
+            let text = text.split(".TP").next().unwrap();
+            for example in examples {
+                assert!(text.contains(example) && reads(example), "{name}: {example} in {text}");
+            }
+        }
+        assert!(parse_data_rate("10Mbps").is_err() && units.contains("bps is refused"));
+    }
 
     #[test]
     fn the_example_is_a_policy_and_every_algorithm_is_told() {

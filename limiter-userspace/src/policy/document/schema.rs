@@ -87,3 +87,15 @@ fn of_titled(shape: &Shape) -> Value {
 fn name_pattern() -> String {
     format!("^[a-z0-9_-]{{1,{NAME}}}$")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Editors keep schemas apart by it.
+    #[test]
+    fn the_schema_has_an_id_with_the_version_of_documents() {
+        assert_eq!(schema()["$id"], "urn:limiter:policy:1");
+        assert_eq!(schema()["properties"]["version"]["const"], 1);
+    }
+}
