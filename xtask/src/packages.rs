@@ -88,6 +88,20 @@ const PACKAGES: &[Package] = &[
         why: "checks the manual pages",
     },
     Package {
+        name: "zsh",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("zsh"),
+        why: "completes the commands of a test",
+    },
+    Package {
+        name: "fish",
+        used_by: Use::Traffic,
+        distro_toolchain: false,
+        program: Some("fish"),
+        why: "completes them too",
+    },
+    Package {
         name: "rpm",
         used_by: Use::Dist,
         distro_toolchain: false,

@@ -11,7 +11,7 @@ use std::{
 
 use limiter_tests::command::Outcome;
 
-use super::{Bench, SMALL};
+use super::{Bench, SMALL, json::send};
 
 /// A folder with the binary, for a search path. It is removed when this is dropped.
 struct SearchPath(PathBuf);
@@ -112,13 +112,13 @@ fn bash_completes_what_is_there() {
     is("limiter allow del ", &["198.51.100.8/32"]);
     is("limiter penalty del 198", &["198.51.100.9/32"]);
     is("limiter whitelist d", &["del"]);
-    let source = bench.json("top -j")["sources"][0]["source"].as_str().map(str::to_owned);
-    if let Some(source) = source {
-        assert!(offered("limiter get ").contains(&source), "{source}");
-    }
+    send(&bench, [192, 0, 2, 77], 5);
+    is("limiter get 192.0.2.7", &["192.0.2.77"]);
+    is("limiter test --src 192.0.2.7", &["192.0.2.77"]);
     // Another instance has other entries.
     let other = format!("{}/other", limiter_tests::sandbox::BPFFS);
     let others = offered(&format!("limiter --bpffs {other} deny del "));
+    assert!(!others.is_empty(), "its options are offered");
     assert!(others.iter().all(|offered| offered.starts_with("--")), "{others:?}");
 }
 
@@ -171,15 +171,62 @@ fn scripts_of_other_shells_ask_the_command() {
     bench.refused("completion cmd", 2, &["cmd", "bash"]);
 }
 
+/// The candidates that zsh or fish offers for the last word of a line, without their help.
+fn offered_by(bench: &Bench, path: &SearchPath, shell: &str, line: &str) -> Vec<String> {
+    let script = bench.done(&format!("completion {shell}")).stdout;
+    let (option, ask) = match shell {
+        // Its completion system needs a terminal: functions stand for what the script calls of it.
+        "zsh" => (
+            "-f",
+            format!(
+                "compdef() {{ : }}; _describe() {{ print -rl -- \"${{(@P)3}}\" }}\n{script}\n\
+                 words=(\"${{(@s: :)line}}\"); CURRENT=$#words; _clap_dynamic_completer_limiter"
+            ),
+        ),
+        _ => ("--no-config", format!("{script}\ncomplete --do-complete \"$line\"")),
+    };
+    let mut command = bench.hosts.router.command(shell);
+    let search = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", path.0.display());
+    command.args([option, "-c", &ask]).env("PATH", search).env("line", line).env("HOME", &path.0);
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let candidate = |line: &str| match shell {
+        // The help comes behind a colon. Those of the candidate have a backslash before them.
+        "zsh" => line.replace("\\:", "\t").split(':').next().unwrap().replace('\t', ":"),
+        _ => line.split('\t').next().unwrap().to_owned(),
+    };
+    String::from_utf8(output.stdout).unwrap().lines().map(candidate).collect()
+}
+
 #[test]
-fn scripts_are_valid_where_the_shell_is_there() {
+fn zsh_and_fish_complete_what_is_there() {
+    let bench = Bench::attached();
+    let path = SearchPath::of(&bench);
+    bench.done("deny add 198.51.100.7");
+    bench.done("deny add 2001:db8:7::/48");
+    for (line, expected) in [
+        ("limiter att", &["attach"][..]),
+        ("limiter detach e", &["eth0"]),
+        ("limiter limit show s", &["syn", "source"]),
+        ("limiter deny del 198", &["198.51.100.7/32"]),
+        ("limiter deny del 2001", &["2001:db8:7::/48"]),
+        ("limiter limit del source --src 2", &["203.0.113.0/24"]),
+    ] {
+        for shell in ["zsh", "fish"] {
+            // Candidates may come too late on a busy machine, and are offered the next time.
+            let offered = || offered_by(&bench, &path, shell, line);
+            let late = (0..5).all(|_| offered() != expected);
+            assert!(!late, "{shell}: {line}: {:?} instead of {expected:?}", offered());
+        }
+    }
+}
+
+#[test]
+fn scripts_are_valid() {
     let bench = Bench::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = bench.done(&format!("completion {shell}")).stdout;
-        match Command::new(shell).args(["-n", "-c", &script]).output() {
-            Ok(output) => assert!(output.status.success(), "{output:?}"),
-            // The shell is not installed here.
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
-        }
+        let output = Command::new(shell).args(["-n", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
     }
 }
