@@ -61,6 +61,7 @@ impl Report {
             "live": self.live.iter().map(live).collect::<Vec<_>>(),
             "survival": self.survival.json(),
             "unread_events": self.unread.json(),
+            "lists": self.lists.json(),
             "two_cpus": self.scaling.as_ref().map(Scaling::json),
             "simulated_cpus": self.simulation.json(),
             "targets": self.targets().iter().map(Target::json).collect::<Vec<_>>(),

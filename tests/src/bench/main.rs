@@ -16,6 +16,7 @@ mod flood;
 mod inquiry;
 mod iptables;
 mod json;
+mod lists;
 mod live;
 mod load;
 mod machine;
@@ -80,7 +81,7 @@ struct Arguments {
     l7: bool,
     /// Measure only the cost of the cases whose ids, which are those of `--json`, contain this; where it begins with
     /// `two_cpus_`, the rows of two CPUs whose ids begin with the rest; `simulation` is that of many CPUs, `events` what it
-    /// costs that nobody reads the events; may be given more than once
+    /// costs that nobody reads the events, `lists` the commands that edit a long list; may be given more than once
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["json", "plots", "compare", "check"])]
     only: Vec<String>,
 }
@@ -89,6 +90,8 @@ struct Arguments {
 const SIMULATION: &str = "simulation";
 /// That which selects the cost of events that nobody reads.
 const EVENTS: &str = "events";
+/// That which selects the commands that edit a long list.
+const LISTS: &str = "lists";
 
 /// How much a run measures.
 struct Extent {
@@ -156,6 +159,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let survival = survival::measure(&sandbox, extent.floods)?;
     eprintln!("measuring what it costs that nobody reads the events ...");
     let unread = events::measure(&sandbox, extent.events)?;
+    eprintln!("measuring commands that edit a long list ...");
+    let lists = lists::measure(&sandbox)?;
     let scaling = cpus.map(|cpus| {
         eprintln!("measuring what a second CPU adds ...");
         scaling::measure(&sandbox, cpus, extent.scaling, |_| true)
@@ -163,7 +168,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let scaling = scaling.transpose()?;
     let simulation = simulation::run();
     let quick = arguments.quick;
-    let report = Report { machine, quick, cost, live, survival, unread, scaling, simulation };
+    let report =
+        Report { machine, quick, cost, live, survival, unread, lists, scaling, simulation };
     if let Some(path) = &arguments.json {
         let json = format!("{:#}\n", report.json());
         fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
@@ -197,7 +203,7 @@ fn measure_only(
     cpus: Option<[usize; 2]>,
 ) -> Result<String> {
     let (mut of_two, mut of_one) = (Vec::new(), Vec::new());
-    for text in only.iter().filter(|text| ![SIMULATION, EVENTS].contains(&text.as_str())) {
+    for text in only.iter().filter(|text| ![SIMULATION, EVENTS, LISTS].contains(&text.as_str())) {
         match text.strip_prefix(scaling::PREFIX) {
             Some(rest) => of_two.push(rest),
             None => of_one.push(text.as_str()),
@@ -216,6 +222,9 @@ fn measure_only(
     }
     if only.iter().any(|text| text == EVENTS) {
         parts.push(events::measure(sandbox, extent.events)?.text());
+    }
+    if only.iter().any(|text| text == LISTS) {
+        parts.push(lists::measure(sandbox)?.text());
     }
     if only.iter().any(|text| text == SIMULATION) {
         parts.push(simulation::run().text());

@@ -1,8 +1,8 @@
 //! The results of a run, and the warnings about them.
 
 use super::{
-    cost::Measured, events::Unread, live::Throughput, machine::Machine, scaling::Scaling,
-    simulation::Simulation, survival::Survival, test_bed::Cost,
+    cost::Measured, events::Unread, lists::Lists, live::Throughput, machine::Machine,
+    scaling::Scaling, simulation::Simulation, survival::Survival, test_bed::Cost,
 };
 
 /// A spread above this share of its figure makes the figure doubtful.
@@ -53,6 +53,8 @@ pub(crate) struct Report {
     pub(crate) survival: Survival,
     /// The cost of events without a reader.
     pub(crate) unread: Unread,
+    /// The time of commands that edit a long list.
+    pub(crate) lists: Lists,
     /// Scaling to two CPUs; `None` on a machine with one.
     pub(crate) scaling: Option<Scaling>,
     /// The simulation of many CPUs.

@@ -46,7 +46,7 @@ impl Report {
             "memory      {small} MiB where 64 k sources have room, {default} MiB where 1 M have"
         );
         let mut parts = vec![
-            [facts, program, policy, inquiry, memory].join("\n"),
+            [facts, program, policy, inquiry, memory, self.lists.text()].join("\n"),
             costs(&self.cost.costs),
             part::text(&self.cost.parts),
             self.live_table() + "\n" + LIVE_NOTES,
