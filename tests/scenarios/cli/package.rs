@@ -164,6 +164,52 @@ fn every_example_is_a_policy() {
     assert_eq!(installed["limits"], 0, "what is installed limits nothing: {installed}");
 }
 
+/// An editor finds the schema of the policy that is installed.
+#[test]
+fn the_installed_policy_names_its_schema() {
+    let bench = Bench::new();
+    let packages = Packages::make(&["1.0.0"]);
+    let archive = packages.folder.join("limiter-1.0.0-x86_64.tar.gz");
+    let file = |path: &str| {
+        let listing = told(Command::new("tar").arg("tzf").arg(&archive));
+        let member = listing.lines().find(|line| line.ends_with(path)).unwrap();
+        told(Command::new("tar").arg("xzOf").arg(&archive).arg(member))
+    };
+    let policy = file("/etc/limiter/policy.yaml");
+    let schema = policy.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=");
+    let schema = file(schema.unwrap());
+    assert_eq!(schema, bench.done("policy schema").stdout);
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["$id"], "urn:limiter:policy:1");
+}
+
+/// Cargo takes the build results of a copied checkout to be fresh, so that its xtask was built in another one.
+#[test]
+fn xtask_works_on_the_checkout_that_it_was_copied_with() {
+    let copy = Packages::empty();
+    let root = copy.folder.join("limiter");
+    let built = root.join("target/debug");
+    fs::create_dir_all(&built).unwrap();
+    let mut copying = Command::new("cp");
+    copying.args(["-r", "Cargo.toml", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"]);
+    copying.args(["docs", "monitoring", "packaging", "xtask"]).arg(&root);
+    told(copying.current_dir(source("..")));
+    fs::copy(binary().unwrap().with_file_name("xtask"), built.join("xtask")).unwrap();
+    fs::write(root.join("packaging/policy.yaml"), "version: 1 # of the copy\n").unwrap();
+    let mut xtask = Command::new(built.join("xtask"));
+    // As `cargo xtask` has it.
+    xtask.current_dir(&root).env("CARGO_MANIFEST_DIR", root.join("xtask"));
+    xtask.env("SOURCE_DATE_EPOCH", "1700000000");
+    xtask.arg("dist").arg("--binary").arg(binary().unwrap()).args(["--version", "1.0.0"]);
+    let said = told(&mut xtask);
+    let archive = root.join("target/dist/limiter-1.0.0-x86_64.tar.gz");
+    assert!(said.contains(archive.to_str().unwrap()), "{said}");
+    let listing = told(Command::new("tar").arg("tzf").arg(&archive));
+    let policy = listing.lines().find(|line| line.ends_with("/etc/limiter/policy.yaml")).unwrap();
+    let policy = told(Command::new("tar").arg("xzOf").arg(&archive).arg(policy));
+    assert_eq!(policy, "version: 1 # of the copy\n");
+}
+
 /// Collects the commands in the help of a command, and below it.
 fn commands(bench: &Bench, words: &str, found: &mut Vec<String>) {
     let help = bench.done(&format!("{words} --help")).stdout;

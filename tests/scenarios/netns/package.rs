@@ -1,4 +1,4 @@
-//! The Debian package on a machine with systemd: install, upgrade under traffic, and removal.
+//! The packages on a machine with systemd: install, upgrade under traffic, and removal.
 
 use std::{
     thread,
@@ -174,6 +174,50 @@ fn it_is_installed_upgraded_under_traffic_and_removed() {
     run("dpkg --purge limiter");
     assert_eq!(left(&files), "");
     run("test ! -e /etc/limiter && test ! -e /run/limiter && test ! -e /run/limiter-bridge");
+}
+
+/// The machine is of Debian: its rpm has to be told that it is meant, and knows no package that has a shell.
+#[test]
+fn an_rpm_is_installed_upgraded_and_erased() {
+    let packages = Packages::make(&[OLD, NEW]);
+    let net = Net::new();
+    let machine = Machine::boot(&net.hosts.router, packages.folder()).unwrap();
+    let run = |line: &str| machine.run(line).unwrap();
+    let rpm = |what: &str| run(&format!("rpm --force-debian --nodeps {what}"));
+    let file = |version: &str| format!("/tmp/shared/limiter-{version}-1.x86_64.rpm");
+    let process = || run("systemctl show --property MainPID --value limiter").trim().to_owned();
+    let users = "getent passwd limiter && getent passwd limiter-bridge && id -nG limiter";
+
+    run("! getent passwd limiter");
+    rpm(&format!("--install {}", file(OLD)));
+    assert!(run(users).ends_with("limiter limiter-bridge\n"));
+    run("test \"$(stat -c %U:%G:%a /usr/sbin/limiter)\" = root:root:755");
+    run("! systemctl is-enabled limiter && ! systemctl is-active limiter");
+    run("test ! -e /sys/fs/bpf/limiter");
+    run("sed -i 's/^LIMITER_INTERFACES=.*/LIMITER_INTERFACES=eth0/' /etc/default/limiter");
+    run("systemctl start systemd-journald.service");
+    run("systemctl enable --now limiter");
+    run("limiter limit set source --rate 1kpps --burst 200");
+    let (before, first) = (process(), program(&net));
+    assert!(first.is_some());
+
+    rpm(&format!("--upgrade {}", file(NEW)));
+    restarted(&machine, &before);
+    let second = program(&net);
+    assert!(second.is_some() && second != first, "{first:?} {second:?}");
+    assert!(run("limiter limit list").contains("1 kpps"));
+    run("grep -q LIMITER_INTERFACES=eth0 /etc/default/limiter");
+    assert_eq!(run("rpm --query limiter"), format!("limiter-{NEW}-1.x86_64\n"));
+
+    rpm("--erase limiter");
+    assert_eq!(program(&net), None);
+    all_pass(&net, 13);
+    run("test ! -e /sys/fs/bpf/limiter && test ! -e /usr/sbin/limiter");
+    run("! systemctl is-active limiter");
+    // What was edited is kept under another name.
+    run("grep -q LIMITER_INTERFACES=eth0 /etc/default/limiter.rpmsave");
+    run("test ! -e /etc/limiter/policy.yaml");
+    run(users);
 }
 
 /// The id of the XDP program on the limited interface.
