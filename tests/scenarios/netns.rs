@@ -1,7 +1,9 @@
 //! Real traffic between network namespaces.
 
 mod benchmark;
+mod compare;
 mod control;
+mod demo;
 mod dispatch;
 mod exchange;
 mod instances;
