@@ -610,7 +610,10 @@ mod tests {
         let [.., (major, minor), (frags_major, frags_minor)] = versions;
         let (linear, frags) = (format!("{major}.{minor}"), format!("{frags_major}.{frags_minor}"));
         let documents = [
-            (include_str!("../../../README.md"), format!("It needs Linux {linear}, and {frags}\n")),
+            (
+                include_str!("../../../README.md"),
+                format!("It needs Linux {linear}, and {frags} for "),
+            ),
             (include_str!("../../../packaging/debian/control"), format!("Linux {linear} or later")),
             (include_str!("trie.rs"), format!("batch updates of LPM tries (since {linear})")),
         ];
