@@ -38,6 +38,7 @@ fn attach_observes_until_a_limit_is_set() {
     assert!(outcome.stdout.contains("limiter limit set source"), "{outcome}");
     let list = bench.json("limit list -j")["limits"].take();
     let limits = list.as_array().unwrap();
+    assert!(!limits.is_empty(), "{list}");
     assert!(limits.iter().all(|limit| limit["rate_per_second"].is_null()), "{list}");
     assert!(bench.programs()["eth0"].is_some());
 }

@@ -77,6 +77,7 @@ fn rates_are_of_all_sources_and_not_of_the_first_before() {
     let (mut program, mut survey) = crowd();
     let order = |order| search(order, None);
     let first = survey.look(program.maps(), &order(Order::DropRate)).unwrap();
+    assert_eq!(first.sources.len(), MOST);
     assert!(first.sources.iter().all(|it| it.rates.is_none()));
     // The source with the fewest drops so far now has the most, and a new source comes next.
     send(&mut program, [192, 0, 2, 49], 600);
@@ -92,6 +93,7 @@ fn rates_are_of_all_sources_and_not_of_the_first_before() {
             assert!(rate <= most / 0.02 && (rate > 0.0) == (most > 0.0), "{rate} of {most}");
         }
     }
+    assert!(then.sources.len() > 2);
     assert!(then.sources[2..].iter().all(|it| it.rates == Some([0.0; 2])));
 
     // A look that comes too soon keeps the previous rates.

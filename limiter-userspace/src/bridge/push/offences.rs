@@ -453,7 +453,7 @@ mod tests {
         let all = cycle(20, false, SECOND / 10, 60 * SECOND);
         let (first, rest) = all.split_at(8);
         assert_eq!(first, [None; 8]);
-        assert!(rest.iter().all(|it| *it == Some(Due::Shared)));
+        assert!(!rest.is_empty() && rest.iter().all(|it| *it == Some(Due::Shared)));
     }
 
     #[test]
