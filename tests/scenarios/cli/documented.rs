@@ -32,6 +32,9 @@ impl Shown {
         let bench = Bench::new();
         bench.hosts.router.ip("link add eth1 type veth peer name other").unwrap();
         bench.hosts.router.ip("link set lo up").unwrap();
+        // Pages show what is printed where no control group limits memory.
+        let mut mount = bench.hosts.router.command("mount");
+        assert!(mount.args(["-t", "tmpfs", "none", "/sys/fs/cgroup"]).status().unwrap().success());
         let document = Document::new(&policy());
         fs::write(document.path().with_file_name("capture.pcap"), pcap(&[])).unwrap();
         Self { bench, document }
