@@ -14,8 +14,8 @@ fn assert_shown(bench: &Bench, command: &str, steps: &[&str], result: &str) {
     let mut rest = text.as_str();
     for step in steps {
         let step = format!("{LINE}{step} ...");
-        let (_, after) = rest.split_once(&step).unwrap_or_else(|| panic!("{step:?}: {text:?}"));
-        rest = after;
+        assert!(rest.contains(&step), "{step:?}: {text:?}");
+        rest = rest.split_once(&step).unwrap().1;
     }
     let (_, end) = rest.rsplit_once(LINE).unwrap();
     assert!(end.contains(result) && !end.contains(" ..."), "{command}: {end:?}");

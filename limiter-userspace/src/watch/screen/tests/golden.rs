@@ -2,14 +2,14 @@
 
 use std::{env, fs, path::Path};
 
-use super::*;
+use super::{sizes::Pane, *};
 
 const SIZES: [(u16, u16); 3] = [(200, 60), (80, 24), (45, 20)];
 
 #[test]
 fn panes_are_drawn_as_before() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
-    let panes: [(&str, fn(&mut View)); 3] = [
+    let panes: [Pane; 3] = [
         ("main", |_| {}),
         ("source", opened),
         ("drops", |view| {

@@ -123,7 +123,7 @@ fn where_the_locale_is_not_utf_8_only_ascii_is_drawn() {
 }
 
 /// A pane of the screen, and what opens it.
-type Pane = (&'static str, fn(&mut View));
+pub(super) type Pane = (&'static str, fn(&mut View));
 
 /// All panes.
 const PANES: [Pane; 12] = [
