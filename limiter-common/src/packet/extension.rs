@@ -84,8 +84,7 @@ pub(crate) fn walk<F: Frame + ?Sized>(
 ) -> usize {
     let mut protocol = packet.protocol;
     // The fragment fields seen, together, and behind them the identifications: an atomic fragment within a fragment takes
-    // nothing back. Linux drops a packet with two of them. A bit that they do not have says whether there is a router alert:
-    // there is no room on the stack for more.
+    // nothing back. Linux drops a packet with two of them. A bit that they do not have says whether there is a router alert.
     let mut seen = 0;
     // With what aligns it to 8 bytes behind it or before it, the option is all that the header has.
     if protocol == HOP_BY_HOP

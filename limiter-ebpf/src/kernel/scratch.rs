@@ -117,8 +117,6 @@ pub(crate) struct PacketScratch {
     pub(crate) owed: u64,
     /// 1 when its source is given an entry in a set that was full, where packets pass untracked; otherwise 0.
     pub(crate) was_full: u64,
-    /// What a window that was asked last makes of its word.
-    pub(crate) decided: u64,
     /// How many packets its source is charged with for that.
     pub(crate) credit: u64,
     /// For how many packets more it is charged, while these are [leased](crate::pipeline::lease); otherwise 0.
@@ -136,6 +134,8 @@ pub(crate) struct PacketScratch {
     pub(crate) binding: Binding,
     /// What tells the limit that it is over, see [`Blame`].
     pub(crate) blame: Blame,
+    /// What the window that was asked last makes of its word.
+    pub(crate) decided: u64,
     /// The limit that drops it, as a bit, and the epoch that it is under, where [`Blame::DROPPING`] says so.
     pub(crate) dropping: (u64, u32),
     /// The limit that it is over.

@@ -9,6 +9,7 @@ mod document;
 mod interfaces;
 
 use std::{
+    ops::RangeInclusive,
     os::fd::AsFd as _,
     panic::resume_unwind,
     sync::Arc,
@@ -47,6 +48,10 @@ use crate::{
         error::{METERS, PROFILES},
     },
 };
+
+/// Prefixes of sources from which on, and up to which, the other half is [prepared](Maps::prepare) for the next change. Fewer take a few
+/// milliseconds. More would take twice their memory, which is told in `docs/sizing.md`, before anything is changed.
+const PREPARED: RangeInclusive<usize> = 4_096..=262_144;
 
 impl Maps {
     /// The policy in force.
@@ -203,7 +208,7 @@ impl Maps {
         self.make_for(&tables)?;
         let left = document::tries_of(&self.document(next & 1)?);
         packets.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(failed)?;
-        self.write_tables(&tables, left.as_ref(), next)?;
+        let is_whole = self.write_tables(&tables, left.as_ref(), next)?;
         self.write_document(&document, next & 1)?;
         for tally in stored.held.new_tallies(&before) {
             self.forget_tally(tally)?;
@@ -221,7 +226,24 @@ impl Maps {
         let settings = self.with_sets(tables.settings)?;
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)?;
         *self.read.borrow_mut() = Some((next, Arc::new(stored)));
+        if time.is_none() && is_whole && PREPARED.contains(&tables.prefixes.len()) {
+            // The change is in force. If this fails, the next one takes longer.
+            let _: Result<()> = self.prepare(&tables, &document, next);
+        }
         Ok(())
+    }
+
+    /// Writes the tries of the policy that has just come into force, under `epoch`, into the other half, too: the next change then
+    /// amends them, and does not write a long list again.
+    fn prepare(&mut self, tables: &Tables, document: &[u8], epoch: u32) -> Result<()> {
+        if self.tries(map::PREFIXES).get(&(epoch & 1), 0).is_err() {
+            // Nor can the next change by this process open them.
+            return Ok(());
+        }
+        sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
+        let other = epoch.wrapping_add(1);
+        self.write_tries(tables, None, other)?;
+        self.write_document(document, other & 1)
     }
 
     /// The policy and the run-time lists in force; none of a new instance.
@@ -325,13 +347,14 @@ impl Maps {
     }
 
     /// Writes the tables of an epoch. From then on its half has no document until that is [written](Self::write_document).
-    /// `left` is what the tries of the half have, if that is known: then they are amended where this is less work.
+    /// `left` is what the tries of the half have, if that is known: then they are amended where this is less work. Returns whether
+    /// that of sources was written as a whole.
     pub(super) fn write_tables(
         &mut self,
         tables: &Tables,
         left: Option<&Tries>,
         epoch: u32,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let at = |number: u32| half(epoch, number);
         let rows: Vec<u32> = tables.rows.iter().map(|row| at(Row::row(row.bit))).collect();
         self.write(map::LIMITS, &rows, &tables.rows)?;
@@ -345,15 +368,21 @@ impl Maps {
         self.write(map::PROFILES, &profiles, &tables.profiles)?;
         let slots: Vec<u32> = (0..).map(at).take(tables.control.len()).collect();
         self.write(map::CONTROL, &slots, &tables.control)?;
-
-        let before = left.and_then(|left| left.prefixes.prefixes());
-        self.write_trie(map::PREFIXES, epoch, before, &tables.prefixes, |number| *number)?;
-        let before = left.and_then(|left| left.destinations.prefixes());
-        let halves = |set: &u64| [*set as u32, (*set >> 32) as u32];
-        self.write_trie(map::DESTINATIONS, epoch, before, &tables.destinations, halves)
+        self.write_tries(tables, left, epoch)
     }
 
-    /// Writes the trie of an epoch.
+    /// The same of the tries alone.
+    fn write_tries(&mut self, tables: &Tables, left: Option<&Tries>, epoch: u32) -> Result<bool> {
+        let before = left.and_then(|left| left.prefixes.prefixes());
+        let is_whole =
+            self.write_trie(map::PREFIXES, epoch, before, &tables.prefixes, |number| *number)?;
+        let before = left.and_then(|left| left.destinations.prefixes());
+        let halves = |set: &u64| [*set as u32, (*set >> 32) as u32];
+        self.write_trie(map::DESTINATIONS, epoch, before, &tables.destinations, halves)?;
+        Ok(is_whole)
+    }
+
+    /// Writes the trie of an epoch. Returns whether it was written as a whole.
     fn write_trie<T: Copy + PartialEq, V: aya::Pod>(
         &mut self,
         name: &'static str,
@@ -361,19 +390,19 @@ impl Maps {
         before: Option<Vec<Prefix<T>>>,
         after: &[Prefix<T>],
         value: impl Fn(&T) -> V,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if let Some(changes) = before.and_then(|before| Changes::between(&before, after))
             // Opening it takes `CAP_SYS_ADMIN`, which an agent has given up.
             && let Ok(trie) = self.tries(name).get(&(epoch & 1), 0)
         {
             self.forget_document(epoch & 1)?;
             if trie::amend(&trie, &changes, &value).is_ok() {
-                return Ok(());
+                return Ok(false);
             }
         }
         let trie = trie::make(&name.to_lowercase(), after, value)?;
         self.forget_document(epoch & 1)?;
-        self.exchange(name, epoch, trie)
+        self.exchange(name, epoch, trie).map(|()| true)
     }
 
     fn write<V: aya::Pod>(&self, name: &'static str, places: &[u32], values: &[V]) -> Result<()> {

@@ -118,6 +118,27 @@ fn a_trie_that_was_amended_is_like_one_that_was_made() {
     assert!(amended > made && made > 2);
 }
 
+#[test]
+fn the_change_after_a_long_list_amends() {
+    let mut program = program(&Policy::default());
+    let put = |program: &mut TestProgram, entries: std::ops::Range<u32>| {
+        let mut layers = program.maps().layers().unwrap();
+        for number in entries {
+            let prefix = IpNet::new((0x0a00_0000 + number).to_be_bytes().into(), 32).unwrap();
+            layers.run_time.put(&layers.policy, Entry::new(List::Deny, prefix), 0).unwrap();
+        }
+        program.split().unwrap().1.put_in_force(layers, None, None).unwrap();
+    };
+    // The program has epoch 1, the list 2, and the entry more 3.
+    put(&mut program, 0..4_096);
+    let [list, prepared] = [0, 1].map(|half| trie(&program, half).unwrap());
+    assert_eq!(list.1, prepared.1);
+    put(&mut program, 4_096..4_097);
+    let amended = trie(&program, 1).unwrap();
+    assert_eq!((amended.0, amended.1.len()), (prepared.0, list.1.len() + 1));
+    assert_eq!(trie(&program, 0).unwrap().0, list.0);
+}
+
 /// A trial was taken back, and a command died that wrote the next policy in its place. So nobody knows the numbers of the
 /// tenants of the trial, under which packets were counted.
 #[test]

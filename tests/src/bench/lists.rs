@@ -21,7 +21,7 @@ const TIMES: u8 = 9;
 pub(crate) struct Lists {
     /// `deny add -` of 100,000 addresses.
     pub(crate) many: Duration,
-    /// `deny add` of the first address after that, which writes the other half of the tables too.
+    /// `deny add` of the first address after that.
     pub(crate) first: Duration,
     /// `deny add` of one address more, after two others.
     pub(crate) one: Duration,

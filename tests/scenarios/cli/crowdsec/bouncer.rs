@@ -61,6 +61,13 @@ impl<'b> Setup<'b> {
             .cscli(&[&["decisions", "add", "--scope", scope, "--value", value], more].concat());
     }
 
+    /// As many bans, each of an address of its own, the first of which ends after so many seconds.
+    fn import(&self, count: u32, first: u32) {
+        let list = self.document.path().with_file_name("list.csv");
+        fs::write(&list, many(count, first)).unwrap();
+        self.crowdsec.cscli(&["decisions", "import", "-i", list.to_str().unwrap()]);
+    }
+
     fn forgive(&self, option: &str, value: &str) {
         self.crowdsec.cscli(&["decisions", "delete", option, value]);
     }
@@ -405,9 +412,7 @@ fn a_community_list_is_one_change() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let setup = Setup::new(&bench, &document);
-    let list = document.path().with_file_name("list.csv");
-    fs::write(&list, many(COUNT, 100_000)).unwrap();
-    setup.crowdsec.cscli(&["decisions", "import", "-i", list.to_str().unwrap()]);
+    setup.import(COUNT, 100_000);
     // The instance is there before, so that each change is counted.
     bench.done("attach eth0 --sources 1024");
     let before = changes(&bench);
@@ -440,10 +445,8 @@ fn bans_that_end_at_different_times_make_room_for_themselves() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let setup = Setup::new(&bench, &document);
-    let list = document.path().with_file_name("list.csv");
     // Less than an hour: each has its own end, and takes a profile.
-    fs::write(&list, many(COUNT, 2_000)).unwrap();
-    setup.crowdsec.cscli(&["decisions", "import", "-i", list.to_str().unwrap()]);
+    setup.import(COUNT, 2_000);
     bench.done(&format!("attach eth0 {SMALL}"));
     let agent = setup.agent();
     assert_eq!(counts(&next_of(&agent, "decisions")), [COUNT.into(), COUNT.into(), 0]);

@@ -117,10 +117,8 @@ fn thousands_of_decisions_are_pushed_at_once() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let setup = Setup::new(&bench, &document);
-    let list = document.path().with_file_name("list.csv");
-    fs::write(&list, many(COUNT, 100_000)).unwrap();
     // Before the agent starts: LAPI leaves some of an import out of an answer that it gives meanwhile.
-    setup.crowdsec.cscli(&["decisions", "import", "-i", list.to_str().unwrap()]);
+    setup.import(COUNT, 100_000);
     bench.done(ROOM);
     let before = changes(&bench);
     let agent = setup.pushing();
@@ -144,9 +142,7 @@ fn bans_that_find_no_room_are_in_the_set() {
     let bench = Bench::new();
     let document = Document::new("limits: []");
     let setup = Setup::new(&bench, &document);
-    let list = document.path().with_file_name("list.csv");
-    fs::write(&list, many(COUNT, 100_000)).unwrap();
-    setup.crowdsec.cscli(&["decisions", "import", "-i", list.to_str().unwrap()]);
+    setup.import(COUNT, 100_000);
     bench.done("attach eth0 --sources 1024 --buckets 1024");
     let agent = setup.pushing();
     let event = next_of(&agent, "decisions");
