@@ -141,7 +141,7 @@ impl fmt::Display for Event {
                 write!(f, "{word}{}: {began}", name(file))
             }
             Self::Forgot(error) => {
-                write!(f, "{error}\npenalties and repeats of requests begin anew")
+                write!(f, "{error}\npenalties and repeats of requests may begin anew")
             }
             Self::Warned(warnings) => write!(f, "{}", warnings.to_string().trim_end()),
             Self::Rejected(error) => {

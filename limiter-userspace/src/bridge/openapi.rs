@@ -381,7 +381,7 @@ fn none() -> Value {
 /// The headers of `/v1/auth`.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "its fields are described")]
-struct Told {
+struct AuthHeaders {
     /// The address of the client.
     #[schemars(rename = "X-Real-IP", schema_with = "address_schema")]
     source: IpAddr,
@@ -396,7 +396,7 @@ struct Told {
 /// The headers of `/v1/release`.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "its fields are described")]
-struct Ended {
+struct ReleaseHeaders {
     /// What the answer about the request had.
     #[schemars(rename = "X-Limiter-Lease", regex(pattern = "^[0-9a-f]{42}([.][0-9a-f]{42})*$"))]
     lease: String,
@@ -412,11 +412,11 @@ struct OfSource {
 }
 
 fn of_auth() -> Value {
-    [parameters::<Told>("header"), parameters::<Parameters>("query")].concat().into()
+    [parameters::<AuthHeaders>("header"), parameters::<Parameters>("query")].concat().into()
 }
 
 fn of_release() -> Value {
-    parameters::<Ended>("header").into()
+    parameters::<ReleaseHeaders>("header").into()
 }
 
 fn of_address() -> Value {
@@ -426,11 +426,11 @@ fn of_address() -> Value {
 /// The parameters of `/v1/budget`, but for attributes.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "its fields are described")]
-struct Asked {
+struct BudgetQuery {
     /// Only the limits of these names are asked; all of them if there is none.
     limit: Vec<String>,
     /// How many times what the request costs.
-    #[schemars(range(min = 1, max = MOST_COST))]
+    #[schemars(range(min = 1, max = MOST_COST), extend("default" = 1))]
     cost: u64,
     /// The method.
     method: String,
@@ -443,7 +443,7 @@ struct Asked {
 }
 
 fn of_budget() -> Value {
-    let mut all = parameters::<Asked>("query");
+    let mut all = parameters::<BudgetQuery>("query");
     all.push(json!({
         "in": "query",
         "name": "attributes",
@@ -534,7 +534,9 @@ mod tests {
             (&json!(false), &json!("string"))
         );
         let cost = of("/v1/auth", "cost");
-        assert_eq!((&cost["required"], &cost["schema"]["minimum"]), (&json!(false), &json!(1)));
+        for told in ["minimum", "default"] {
+            assert_eq!((&cost["required"], &cost["schema"][told]), (&json!(false), &json!(1)));
+        }
         assert_eq!(cost["description"], "How many times what the request costs.");
         assert_eq!(of("/v1/auth", "limit")["schema"]["type"], "array");
     }

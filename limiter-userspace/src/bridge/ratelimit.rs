@@ -125,8 +125,10 @@ impl<'m> Asked<'m> {
 
     /// The source, if it is told as an address and not given back anything.
     fn address(&self) -> Option<IpAddr> {
-        let is_whole = self.effect != Effect::Refund && self.entries.entry(ADDRESS).is_some();
-        self.source.filter(|_| is_whole)
+        let is_one = |value: &str| !value.contains('/');
+        let is_asked =
+            self.effect != Effect::Refund && self.entries.entry(ADDRESS).is_some_and(is_one);
+        self.source.filter(|_| is_asked)
     }
 
     fn request(&self) -> Request<'_> {

@@ -17,7 +17,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -181,11 +181,11 @@ fn spop_socket(document: &Document) -> PathBuf {
     document.path().with_file_name("spop.sock")
 }
 
-/// Waits until what a bridge with the state file `state` beside its document leaves to the next one is like this.
+/// Waits until what a bridge with this state file leaves to the next one is like this.
 #[track_caller]
-fn wait_for_handover(document: &Document, is_so: impl Fn(&Value) -> bool) {
+fn wait_for_handover(state: &Path, is_so: impl Fn(&Value) -> bool) {
     let begin = std::time::Instant::now();
-    let file = document.path().with_file_name("state.handover");
+    let file = state.with_extension("handover");
     loop {
         let content = fs::read(&file).ok();
         let kept = content.and_then(|it| serde_json::from_slice::<Value>(&it).ok());

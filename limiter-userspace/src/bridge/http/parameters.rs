@@ -18,7 +18,7 @@ pub(in crate::bridge) struct Parameters {
     #[schemars(schema_with = "deny_schema")]
     pub(super) deny: u16,
     /// How many times what the request costs.
-    #[schemars(range(min = 1, max = MOST_COST))]
+    #[schemars(range(min = 1, max = MOST_COST), extend("default" = 1))]
     pub(super) cost: u64,
     /// 1: nothing is charged.
     #[schemars(schema_with = "peek_schema")]

@@ -194,7 +194,7 @@ fn a_request_that_is_sent_again_is_charged_once() {
     let mut bridge = Bridge::start(&bench, &document, &state);
     assert!(is_charged_once(pay(&bridge, &[before])));
     // Nor after one that killed the bridge: this was the first repeat.
-    wait_for_handover(&document, |kept| kept["repeats"][0][3] == 1);
+    wait_for_handover(&document.path().with_file_name("state"), |kept| kept["repeats"][0][3] == 1);
     kill(&mut bridge.process);
     let bridge = Bridge::start(&bench, &document, &state);
     assert!(is_charged_once(pay(&bridge, &[before])));

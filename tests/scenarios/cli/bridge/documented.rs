@@ -14,7 +14,7 @@ const SLOW: &str = "attributes:
   route: { path: { /login: login } }
   user: { header: x-user-id }
 limits:
-  - { name: login, on: requests, match: { route: login }, key: source, rate: 20/min, burst: 1 }
+  - { name: login, on: requests, match: { route: login }, key: source, rate: 12/min, burst: 1 }
   - { name: tokens, on: requests, key: user, algorithm: fixed_window, limit: 1000, window: 365d }
 ";
 

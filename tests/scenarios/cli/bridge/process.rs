@@ -123,7 +123,7 @@ fn a_bridge_leaves_its_records_in_a_folder_of_another_user() {
     let arguments = format!("--state-file {}", document.path().with_file_name("state").display());
     let mut bridge = proxies::bridge_with(&bench, &document, &arguments);
     assert!(terminate(&mut bridge.process).unwrap().success());
-    let left = fs::metadata(document.path().with_file_name("state.ended")).unwrap();
+    let left = fs::metadata(document.path().with_file_name("state.handover")).unwrap();
     assert_eq!(
         (std::os::unix::fs::MetadataExt::uid(&left), left.permissions().mode() & 0o777),
         (65_534, 0o600)
