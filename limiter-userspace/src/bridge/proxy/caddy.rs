@@ -152,7 +152,8 @@ pub(super) fn write(
 
 /// What refuses requests, with this indent of all lines but the first.
 fn refused(number: usize, requests: &Requests<'_>, indent: &str) -> String {
-    let expression = requests.expressions().join("|");
+    // Caddy has no bound.
+    let expression = requests.expressions(usize::MAX).join("|");
     format!(
         "@limiter_closed_{number} vars_regexp limiter_request \"(?i){expression}\"
 {indent}respond @limiter_closed_{number} 503

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     CA, CERTIFICATE, FIELDS, Failing, KEY, LATEST, LEFT_TO_SERVICE, Place, Proxy,
-    failing::{Requests, UNPLAIN, host_expression},
+    failing::{Requests, UNPLAIN, alternatives, any_of, conditions, host_expression, literal},
     has_open,
 };
 use crate::{
@@ -148,22 +148,37 @@ fn route(matching: &str, actions: &str, disabled: Option<&str>) -> String {
     )
 }
 
-/// Which requests the routes of a limit are for. Each has one host and one path: Envoy refuses a regular expression whose program
-/// has more than 100 instructions.
+/// The most bytes of texts in a regular expression. Envoy refuses one whose program has more than 100 instructions, which are
+/// about one for each byte.
+const LONGEST: usize = 80;
+
+/// A text as a regular expression. Of a long one, the beginning counts.
+fn beginning(text: &&str) -> String {
+    match text.split_at_checked(LONGEST) {
+        Some((begin, rest)) if !rest.is_empty() => literal(begin) + ".*",
+        _ => literal(text),
+    }
+}
+
+/// Which requests the routes of a limit are for. Each has one host, one path and some methods, as expressions are to be short.
 fn matchings(requests: &Requests<'_>) -> Vec<String> {
     let header = |name: &str, expression: &str| {
-        let expression = format!("(?i){expression}");
         format!(
-            "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"{expression}\" }} }} }}"
+            "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"(?i){expression}\" }} }} }}"
         )
     };
-    let method = header(":method", &requests.method_expression());
-    let host = |host: &&str| header(":authority", &host_expression(host));
-    let mut headers: Vec<_> =
-        requests.hosts.iter().map(|it| format!("{method}, {}", host(it))).collect();
-    if headers.is_empty() {
-        headers.push(method);
+    let methods = alternatives(requests.methods.iter().map(beginning), LONGEST);
+    let methods = conditions(&methods, any_of, "[^ ]*");
+    let host = |host| format!(", {}", header(":authority", &host_expression(&beginning(host))));
+    let mut hosts: Vec<_> = requests.hosts.iter().map(host).collect();
+    if hosts.is_empty() {
+        hosts.push(String::new());
     }
+    let of_method = |method: &String| {
+        let method = header(":method", method);
+        hosts.iter().map(move |host| format!("{method}{host}"))
+    };
+    let headers: Vec<_> = methods.iter().flat_map(of_method).collect();
     let path = |path: &&Pattern| match path {
         Pattern::Exact(path) => format!("path: \"{path}\""),
         Pattern::Prefix(path) => format!("prefix: \"{path}\""),

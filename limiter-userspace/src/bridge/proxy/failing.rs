@@ -69,10 +69,6 @@ impl<'p> Failing<'p> {
 /// * no slash at its beginning.
 pub(super) const UNPLAIN: &str = "[^/]|$|[^?# ]*([ %;[-^]|//|/[.])";
 
-/// The most bytes of a host, and of the methods of a limit, that a regular expression has. Envoy refuses one whose program has
-/// more than 100 instructions, which are about one for each byte.
-const LONGEST: usize = 80;
-
 /// Requests that any proxy can tell: those that meet every condition. An empty list is no condition. No text has a character
 /// that a configuration would have to escape, but for dots in regular expressions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,9 +90,6 @@ impl<'p> Requests<'p> {
             let paths = match field {
                 Field::Method => {
                     requests.methods = exact(patterns)?;
-                    if requests.methods.join("|").len() > LONGEST {
-                        return None;
-                    }
                     continue;
                 }
                 Field::Host => {
@@ -118,46 +111,70 @@ impl<'p> Requests<'p> {
         Some(requests)
     }
 
-    /// The method, the host and the beginning of the target as regular expressions, with spaces between them. Each has one host
-    /// and one path: nginx takes 4 KiB of it, and HAProxy 64 KiB. They are to be compared without case.
-    pub(super) fn expressions(&self) -> Vec<String> {
+    /// The method, the host and the beginning of the target as regular expressions, with spaces between them. They are to be
+    /// compared without case. Each has up to `most` bytes, and as many of the texts as fit. One text takes up to 768 bytes, so
+    /// `most` is 3,072 or more.
+    pub(super) fn expressions(&self, most: usize) -> Vec<String> {
+        let literals = |texts: &[&str]| alternatives(texts.iter().map(|it| literal(it)), most / 3);
+        let methods = conditions(&literals(&self.methods), any_of, "[^ ]*");
+        let hosts = conditions(&literals(&self.hosts), host_expression, ".*");
+        let longest = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or_default();
+        let left = most.saturating_sub(longest(&methods) + longest(&hosts) + "^  ()".len());
         let paths = self.paths.iter().map(|path| match path {
             Pattern::Exact(path) => literal(path) + "([?#]|$)",
             Pattern::Prefix(path) => literal(path),
         });
-        let mut paths: Vec<_> = paths.collect();
-        paths.push(match paths.is_empty() {
-            true => ".*".to_owned(),
-            false => format!("({UNPLAIN})"),
-        });
-        let mut hosts: Vec<_> = self.hosts.iter().map(|host| host_expression(host)).collect();
-        if hosts.is_empty() {
-            hosts.push(".*".to_owned());
+        let unplain = (!self.paths.is_empty()).then(|| UNPLAIN.to_owned());
+        let paths = conditions(&alternatives(paths.chain(unplain), left), any_of, ".*");
+        let mut expressions = Vec::new();
+        for method in &methods {
+            for host in &hosts {
+                expressions.extend(paths.iter().map(|path| format!("^{method} {host} {path}")));
+            }
         }
-        let method = &self.method_expression();
-        let of_host = |host| paths.iter().map(move |path| format!("^{method} {host} {path}"));
-        hosts.iter().flat_map(of_host).collect()
-    }
-
-    /// The method as a regular expression.
-    pub(super) fn method_expression(&self) -> String {
-        if self.methods.is_empty() {
-            return "[^ ]*".to_owned();
-        }
-        format!("({})", self.methods.join("|"))
+        expressions
     }
 }
 
-/// A host as requests name it: with or without a dot at its end and a port, or not at all. Of a long one, the beginning counts.
-pub(super) fn host_expression(host: &str) -> String {
-    match host.split_at_checked(LONGEST) {
-        Some((begin, rest)) if !rest.is_empty() => format!("({}.*)?", literal(begin)),
-        _ => format!("({}[.]*(:.*)?)?", literal(host)),
+/// Regular expressions with `|` between them: as many in each text as `most` bytes have room for, and at least one.
+pub(super) fn alternatives(expressions: impl Iterator<Item = String>, most: usize) -> Vec<String> {
+    let mut groups: Vec<String> = Vec::new();
+    for expression in expressions {
+        match groups.last_mut() {
+            Some(group) if group.len() + 1 + expression.len() <= most => {
+                *group += "|";
+                *group += &expression;
+            }
+            _ => groups.push(expression),
+        }
     }
+    groups
+}
+
+/// Alternatives in a form, or what stands for no condition if there are none.
+pub(super) fn conditions(
+    alternatives: &[String],
+    form: fn(&str) -> String,
+    any: &str,
+) -> Vec<String> {
+    match alternatives.is_empty() {
+        true => vec![any.to_owned()],
+        false => alternatives.iter().map(|them| form(them)).collect(),
+    }
+}
+
+/// One of these alternatives.
+pub(super) fn any_of(alternatives: &str) -> String {
+    format!("({alternatives})")
+}
+
+/// One of these hosts, as requests name it: with or without a dot at its end and a port, or not at all.
+pub(super) fn host_expression(alternatives: &str) -> String {
+    format!("(({alternatives})[.]*(:.*)?)?")
 }
 
 /// A text as a regular expression.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     text.replace('.', "[.]")
 }
 
@@ -226,39 +243,56 @@ limits: [{limits}]"
 
     #[test]
     fn requests_are_told_by_path_host_and_method() {
-        let long = "a.".repeat(60);
-        let hosts = format!("host: [a.example, {long}example]");
-        let cut = format!("({}.*)?", "a[.]".repeat(40));
-        for (matching, method, hosts, paths) in [
-            ("path: /login", "[^ ]*", &[".*"][..], &["/login([?#]|$)"][..]),
+        let methods = ["A".repeat(40), "B".repeat(40)];
+        for (matching, expression) in [
+            ("path: /login", format!("[^ ]* .* (/login([?#]|$)|{UNPLAIN})")),
             (
                 "path: [/a.b, \"/v1/*\"], method: POST",
-                "(POST)",
-                &[".*"],
-                &["/a[.]b([?#]|$)", "/v1/"],
+                format!("(POST) .* (/a[.]b([?#]|$)|/v1/|{UNPLAIN})"),
             ),
-            (&hosts, "[^ ]*", &["(a[.]example[.]*(:.*)?)?", &cut], &[]),
-            ("route: api", "[^ ]*", &[".*"], &["/v1", "/v2([?#]|$)"]),
-            ("route: ab", "[^ ]*", &[".*"], &["/a/b([?#]|$)"]),
+            (
+                "host: [a.example, b.example]",
+                "[^ ]* ((a[.]example|b[.]example)[.]*(:.*)?)? .*".to_owned(),
+            ),
+            (
+                &format!("method: [{}]", methods.join(", ")),
+                format!("({}) .* .*", methods.join("|")),
+            ),
+            ("route: api", format!("[^ ]* .* (/v1|/v2([?#]|$)|{UNPLAIN})")),
+            ("route: ab", format!("[^ ]* .* (/a/b([?#]|$)|{UNPLAIN})")),
         ] {
             let closed = limit("a", &format!("match: {{ {matching} }}, on_failure: closed"));
             failing(&format!("{closed}, {}", limit("b", "")), |failing| {
                 let Failing::Partly(requests) = failing else { panic!("{matching}: {failing:?}") };
                 let [requests] = &requests[..] else { panic!("{requests:?}") };
-                let rest = if paths.is_empty() { ".*" } else { &format!("({UNPLAIN})") };
-                let targets = || paths.iter().copied().chain([rest]);
-                let of_host = |host| targets().map(move |it| format!("^{method} {host} {it}"));
-                let expected: Vec<_> = hosts.iter().flat_map(of_host).collect();
-                assert_eq!(requests.expressions(), expected);
+                assert_eq!(requests.expressions(3_072), [format!("^{expression}")]);
             });
+        }
+    }
+
+    /// All pairs of many hosts and paths are told by few expressions, each of which a proxy takes.
+    #[test]
+    fn long_limits_have_few_expressions() {
+        let texts = |form: fn(usize) -> String, count| (0..count).map(form).collect::<Vec<_>>();
+        let few = texts(|at| format!("{at}.example"), 40);
+        let many = texts(|at| format!("{at}.example"), 256);
+        let long = texts(|at| format!("{at:03}{}", ".".repeat(253)), 3);
+        for (list, [of_nginx, of_haproxy]) in [(&few, [1, 1]), (&many, [12, 4]), (&long, [27, 1])] {
+            let paths: Vec<_> = list.iter().map(|it| Pattern::Exact(format!("/{it}"))).collect();
+            let list: Vec<_> = list.iter().map(|it| &**it).collect();
+            let methods = if *list == *many { Vec::new() } else { list.clone() };
+            let requests = Requests { methods, hosts: list, paths: paths.iter().collect() };
+            for (most, count) in [(3_072, of_nginx), (8_192, of_haproxy), (usize::MAX, 1)] {
+                let expressions = requests.expressions(most);
+                assert_eq!(expressions.len(), count, "{most}");
+                assert!(expressions.iter().all(|it| it.len() <= most));
+            }
         }
     }
 
     #[test]
     fn a_limit_whose_requests_a_proxy_cannot_tell_closes_it() {
-        let methods = format!("path: /a, method: [{}, {}]", "A".repeat(40), "B".repeat(40));
         for matching in [
-            &*methods,
             "user: alice",
             "source: 192.0.2.0/24",
             "except: 192.0.2.0/24",

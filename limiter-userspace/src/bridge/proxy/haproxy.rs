@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CA, FIELDS, Failing, LATEST, Place, failing::Requests};
+use super::{CA, FIELDS, Failing, LATEST, Place};
 
 /// Where HAProxy has its certificate, those that lead to its CA, and its private key.
 const CERTIFICATE_AND_KEY: &str = "/etc/limiter/tls/proxy.pem";
@@ -14,10 +14,13 @@ const ENGINE: &str = "/etc/haproxy/limiter-spoe.conf";
 /// whose size is that of HAProxy's buffers: 16 KiB unless `tune.bufsize` says something else.
 const LONGEST: u32 = 14_000;
 
-/// What is compared with [`Requests::expressions`].
+/// What is compared with [`Requests::expressions`](super::failing::Requests::expressions).
 const SET_REQUEST: &str =
-    "    http-request set-var-fmt(txn.limiter_request) \"%[method] %[req.fhdr(host)] %[pathq]\"
+    "    http-request set-var-fmt(txn.limiter_request) \"%[method] %[req.fhdr(host)] %[pathq]\" if !{ var(txn.limiter.status) -m found }
 ";
+
+/// The most bytes of a regular expression. PCRE compiles it to up to 64 KiB, and a short path to five times its length.
+const LONGEST_EXPRESSION: usize = 8_192;
 
 /// Writes the main part, for `haproxy.cfg`.
 pub(super) fn write(
@@ -62,7 +65,7 @@ pub(super) fn write(
     let away = match failing {
         Failing::Open => String::new(),
         Failing::Partly(requests) => {
-            let expressions = requests.iter().flat_map(Requests::expressions);
+            let expressions = requests.iter().flat_map(|of| of.expressions(LONGEST_EXPRESSION));
             SET_REQUEST.to_owned() + &expressions.map(closed).collect::<String>()
         }
         Failing::Closed { .. } => deny(""),

@@ -327,11 +327,11 @@ mod tests {
         let mut limit = RequestLimit::new("a", &[]);
         limit.on_failure = OnFailure::Closed;
         let host = "host.".repeat(20);
-        let more = (Field::Method, "METHOD-", 8);
-        for (field, start, count) in
-            [(Field::Path, "/some/path/", 40), (Field::Host, &*host, 40), more]
-        {
-            let texts = (0..count).map(|at| Pattern::Exact(format!("{start}{at}")));
+        let method = "METHOD-".repeat(20);
+        let paths = (Field::Path, ["/some/path/"; 2]);
+        let more = [(Field::Host, ["host", &host]), (Field::Method, ["METHOD-", &method])];
+        for (field, starts) in [paths].into_iter().chain(more) {
+            let texts = (0..40).map(|at| Pattern::Exact(format!("{}{at}", starts[at % 2])));
             limit.matching.fields.insert(field, texts.collect());
         }
         let policy = Policy { on_requests: vec![limit], ..Policy::default() };
@@ -341,8 +341,22 @@ mod tests {
             let expressions = text.split("regex: \"").skip(1).filter_map(|it| it.split('"').next());
             let longest = expressions.max_by_key(|it| it.len()).unwrap();
             // A dot is written as three, and is one instruction.
-            assert!(longest.replace("[.]", ".").len() <= 95, "{longest}");
+            assert!(longest.replace("[.]", ".").len() <= 101, "{longest}");
         }
+    }
+
+    /// Its map is looked up in the location of a bridge that does not answer.
+    #[test]
+    fn nginx_looks_for_closed_limits_only_without_the_bridge() {
+        let mut limit = RequestLimit::new("a", &[]);
+        limit.on_failure = OnFailure::Closed;
+        limit.matching.fields.insert(Field::Path, vec![Pattern::Exact("/login".to_owned())]);
+        let policy = Policy { on_requests: vec![limit], ..Policy::default() };
+        let bridge = &Place::Unix("/run/a.sock".to_owned());
+        let text = Config { proxy: Proxy::Nginx, bridge, policy: &policy }.to_string();
+        let (_, text) = text.split_once("server {").unwrap();
+        let (before, open) = text.split_once("location @limiter_open {").unwrap();
+        assert!(!before.contains("closed") && open.contains("if ($limiter_closed)"), "{text}");
     }
 
     #[test]

@@ -14,16 +14,14 @@ const ENDS: &str = "        # Its end gives its place back, also where its clien
 const STAYS: &str = "        proxy_ignore_client_abort on;
 ";
 
-/// What notes whether a request is refused without the bridge.
-const SET_CLOSED: &str = "        # Before the bridge is asked, which is another location.
-        set $limiter_closed $limiter_is_closed;
-";
-
-/// What refuses a request without the bridge.
+/// What refuses a request without the bridge. Only then does nginx look it up in the map.
 const IF_CLOSED: &str = "        if ($limiter_closed) {
             return 503;
         }
 ";
+
+/// The most bytes of a regular expression. nginx refuses a parameter of 4,096 bytes.
+const LONGEST: usize = 3_072;
 
 /// The location that has a request refused without the bridge.
 const REFUSED: &str = "
@@ -97,9 +95,9 @@ pub(super) fn write(
         false => Default::default(),
     };
     let stays = if has_open { STAYS } else { "" };
-    let (map, set_closed) = match failing {
-        Failing::Partly(requests) => (closed_map(requests), SET_CLOSED),
-        Failing::Open | Failing::Closed { .. } => (String::new(), ""),
+    let map = match failing {
+        Failing::Partly(requests) => closed_map(requests),
+        Failing::Open | Failing::Closed { .. } => String::new(),
     };
     let is_closed = !matches!(failing, Failing::Open);
     let away = if is_closed { "        error_page 500 = @limiter_away;\n" } else { "" };
@@ -124,7 +122,7 @@ server {{
     listen 8080;
 
     location / {{
-{set_closed}        auth_request /_limiter;
+        auth_request /_limiter;
 {set}{told}        error_page 403 = @limiter_refused;
 {away}{ends}        # The service, which is told where to do less, and whether the kernel is about to drop packets of the source.
         proxy_set_header X-Limiter-Degrade $limiter_x_limiter_degrade;
@@ -183,10 +181,10 @@ fn open(refuses: &str) -> String {
 
 /// Which requests are refused without the bridge.
 fn closed_map(requests: &[Requests<'_>]) -> String {
-    let expressions = requests.iter().flat_map(Requests::expressions);
+    let expressions = requests.iter().flat_map(|of| of.expressions(LONGEST));
     let lines: String = expressions.map(|it| format!("    \"~*{it}\" 1;\n")).collect();
     format!(
-        "map \"$request_method $host $request_uri\" $limiter_is_closed {{\n    default 0;\n{lines}}}\n\n"
+        "map \"$request_method $host $request_uri\" $limiter_closed {{\n    default 0;\n{lines}}}\n\n"
     )
 }
 
