@@ -122,7 +122,7 @@ fn a_limit_is_dropped_and_deleted() {
     assert!(diff.contains("no difference"), "{diff}");
     bench.done("limit set reflection --action off");
     bench.done("limit set reflection --action drop");
-    bench.refused("limit set reflection --action enforce", 4, &["not set", "--rate"]);
+    bench.refused("limit set reflection --action enforce", 4, &["has no rate", "--rate"]);
     assert_eq!(bench.done("limit del reflection").stdout, "reflection limit: deleted\n");
     assert_eq!(find(&bench, "reflection"), None);
 
