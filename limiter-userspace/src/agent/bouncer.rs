@@ -6,9 +6,7 @@
 mod pushes;
 
 use std::{
-    collections::HashSet,
     mem,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -17,7 +15,7 @@ use ipnet::IpNet;
 use limiter_common::algorithm::rate::SECOND;
 use tokio::sync::{Notify, mpsc::Receiver};
 
-use self::pushes::Pushes;
+use self::pushes::{Pushes, over};
 use super::{
     backoff::Backoff,
     event::{Event, bans},
@@ -148,15 +146,13 @@ impl Bouncer {
         }
     }
 
-    /// Moves the ends of bans if the clock was set: LAPI tells what is left of them, which stays the same. Entries in force say when they
-    /// end. LAPI tells changes since a time of a clock that may have been set with this one, so all decisions are asked for again.
+    /// Moves the ends of bans if the clock was set: what is left of them stays the same. LAPI tells changes since a time of a clock that
+    /// may have been set with this one, so all decisions are asked for again.
     fn follow_clock(&mut self, now: u64) {
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
         let seconds = ahead - *self.ahead.get_or_insert(ahead);
         if seconds.abs() >= STEP {
-            if self.known == Known::Pulled {
-                self.decisions.shift(seconds);
-            }
+            self.decisions.shift(seconds);
             (self.ahead, self.compared) = (Some(ahead), None);
             self.anew.notify_one();
         }
@@ -185,8 +181,10 @@ impl Bouncer {
             Known::Restored(before) => before == number,
             Known::Nothing => false,
         };
-        let mut held = self.pushes.held(&maps, now)?;
+        self.pushes.open();
         let in_force = maps.in_force()?;
+        let key_prefix = in_force.policy.key_prefix;
+        let mut held = self.pushes.held(&maps, key_prefix, now)?;
         if !is_restored {
             self.decisions = Decisions::default();
             self.decisions.restore(in_force.run_time.entries().iter(), &held);
@@ -196,24 +194,17 @@ impl Bouncer {
         let host = host::read()?;
         // A ban is in force before it ends elsewhere: as a pushed block first, then in the set, and then others end.
         let mut planned = self.plan(in_force.layered(), &host, &held, now);
-        let pushed = self.pushes.push(&planned.pushed, &mut held, &host, now);
+        let pushed = self.pushes.push(&planned.pushed, &mut held, key_prefix, &host, now);
         if planned.pushed.keys().any(|source| !held.ends.contains_key(source)) {
             // The set has what could not be pushed.
             planned = self.plan(in_force.layered(), &host, &held, now);
         }
-        let over = held.ends.keys().filter(|source| !planned.pushed.contains_key(source));
-        let mut over: Vec<IpAddr> = over.copied().collect();
         let put = match &self.refused {
             _ if !planned.is_change() => Ok(None),
             Some(refused) if waits => Err(not_put(refused)),
             _ => self.put(&host, &held, now).map_err(|error| self.put_off(error, Instant::now())),
         };
-        if put.is_err() {
-            // The set is to have it first.
-            let set: HashSet<IpAddr> = planned.entries.iter().map(|it| it.prefix.addr()).collect();
-            over.retain(|source| !set.contains(source));
-        }
-        let lifted = self.pushes.lift(&over);
+        let lifted = self.pushes.lift(&over(&held, &planned, put.is_ok()));
         self.counts.planned(&self.decisions, &planned);
         self.refused = self.refused.take().filter(|_| put.is_err());
         if !planned.is_change() {
@@ -457,6 +448,17 @@ mod tests {
         let end = bouncer.end().unwrap();
         bouncer.follow_clock(NOW);
         assert_eq!((bouncer.end(), is_anew(&bouncer)), (Some(end + 600), true));
+    }
+
+    #[test]
+    fn a_restored_block_moves_with_the_clock() {
+        let mut bouncer = bouncer().0;
+        let ends = [("192.0.2.5".parse().unwrap(), NOW + 60)].into();
+        bouncer.decisions.restore([].iter(), &Pushed { ends, room: 0 });
+        bouncer.known = Known::Restored(1);
+        bouncer.follow_clock(NOW);
+        bouncer.follow_clock(NOW - 600);
+        assert_eq!(bouncer.end(), Some(NOW - 540));
     }
 
     #[test]

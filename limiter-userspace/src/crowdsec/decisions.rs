@@ -40,6 +40,8 @@ struct Ban {
     prefix: IpNet,
     /// When it ends, in seconds of Unix time.
     until: u64,
+    /// Whether it ends then also after the clock was set, as an entry in force does.
+    is_fixed: bool,
     origin: Origin,
     reason: Arc<str>,
 }
@@ -101,7 +103,8 @@ impl Decisions {
         }
         for Decision { subject, prefix, seconds, origin, reason } in &answer.made {
             let until = now.saturating_add(*seconds);
-            let ban = Ban { prefix: *prefix, until, origin: *origin, reason: Arc::clone(reason) };
+            let (origin, reason) = (*origin, Arc::clone(reason));
+            let ban = Ban { prefix: *prefix, until, is_fixed: false, origin, reason };
             // Of several about the same subject, the one that ends last.
             let longer = self.bans.get(subject).is_none_or(|before| before.until < until);
             if longer {
@@ -114,18 +117,21 @@ impl Decisions {
     pub fn restore<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>, pushed: &Pushed) {
         let entries = entries.filter(|it| is_of_set(it)).map(|entry| {
             let reason = entry.reason.clone().unwrap_or_else(|| SET.into());
-            (entry.prefix, entry.until.unwrap_or(u64::MAX), reason)
+            (entry.prefix, entry.until.unwrap_or(u64::MAX), true, reason)
         });
-        let pushed = pushed.ends.iter().map(|(source, end)| ((*source).into(), *end, SET.into()));
-        for (prefix, until, reason) in entries.chain(pushed) {
+        let pushed = pushed.ends.iter();
+        let pushed = pushed.map(|(source, end)| ((*source).into(), *end, false, SET.into()));
+        for (prefix, until, is_fixed, reason) in entries.chain(pushed) {
             let subject = Subject { scope: Scope::Range, value: prefix.to_string().into() };
-            self.bans.insert(subject, Ban { prefix, until, origin: Origin::Other, reason });
+            let ban = Ban { prefix, until, is_fixed, origin: Origin::Other, reason };
+            self.bans.insert(subject, ban);
         }
     }
 
-    /// Moves all ends by so many seconds, since the clock was set by them. What is left of a ban stays the same.
+    /// Moves the ends by so many seconds, since the clock was set by them. What is left of a ban stays the same. Only bans of restored
+    /// entries end when they did.
     pub fn shift(&mut self, seconds: i64) {
-        for ban in self.bans.values_mut().filter(|ban| ban.until != u64::MAX) {
+        for ban in self.bans.values_mut().filter(|ban| !ban.is_fixed) {
             ban.until = ban.until.saturating_add_signed(seconds);
         }
     }

@@ -9,14 +9,15 @@ use crate::{
         instance::Opened,
         rules::{SHARE, bars},
     },
-    crowdsec::decisions::Pushed,
+    crowdsec::decisions::{Plan, Pushed},
     datapath::{
         bpffs::Pins,
         maps::Maps,
+        offences::Disjoint,
         pushes::{Owner, Pushed as Outcome, Pusher},
     },
     error::{Error, Result},
-    policy::guard::Host,
+    policy::{guard::Host, model::KeyPrefix},
     query,
 };
 
@@ -25,13 +26,15 @@ pub(super) struct Pushes {
     opened: Opened,
     /// Whether any are to be.
     is_on: bool,
+    /// Whether the kernel may have some.
+    may_hold: bool,
     /// Why that failed last, unless it did not fail since.
     fault: Option<String>,
 }
 
 impl Pushes {
     pub(super) const fn new(pins: Pins, is_on: bool) -> Self {
-        Self { opened: Opened::new(pins), is_on, fault: None }
+        Self { opened: Opened::new(pins), is_on, may_hold: true, fault: None }
     }
 
     /// Why bans could not be pushed, or their blocks not be ended, when that was tried last.
@@ -40,20 +43,32 @@ impl Pushes {
         Some(Error::Object { action: "push the decisions of CrowdSec".to_owned(), reason })
     }
 
-    /// The blocks that were pushed and run at `now`, in seconds of Unix time. The kernel has them, so they are known after a restart.
-    /// The first time, the policy is put in force again, with a row for them.
-    pub(super) fn held(&mut self, maps: &Maps, now: u64) -> Result<Pushed> {
+    /// Opens the instance to push, if blocks are to be. The first time, the policy is put in force again, with a row for them.
+    pub(super) fn open(&mut self) {
         let opened = if self.is_on { self.opened.pusher().map(drop) } else { Ok(()) };
-        let can_push = self.is_on && opened.is_ok();
         self.fault = opened.err().map(|error| error.to_string());
+    }
+
+    /// The blocks that were pushed and run at `now`, in seconds of Unix time. The kernel has them, so they are known after a restart.
+    pub(super) fn held(&mut self, maps: &Maps, key_prefix: KeyPrefix, now: u64) -> Result<Pushed> {
         let at = query::now();
-        let end = |end: u64| now.saturating_add(end.saturating_sub(at).div_ceil(SECOND));
-        let held = maps.pushed(Owner::CrowdSec, at)?.into_iter();
-        let ends: BTreeMap<IpAddr, u64> =
-            held.map(|(source, until)| (source, end(until))).collect();
+        let records = self.records(|| maps.pushed(Owner::CrowdSec, at))?;
+        let can_push = self.is_on && self.fault.is_none();
         let most = if can_push { maps.offence_records()? / SHARE } else { 0 };
-        let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(ends.len());
-        Ok(Pushed { ends, room })
+        let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(records.len());
+        let end = |end: u64| now.saturating_add(end.saturating_sub(at).div_ceil(SECOND));
+        let records = records.into_iter().filter(|(source, _)| is_source(*source, key_prefix));
+        Ok(Pushed { ends: records.map(|(source, until)| (source, end(until))).collect(), room })
+    }
+
+    /// The records of pushed blocks. They are not read again, which takes milliseconds, where none is left and none is to be pushed.
+    fn records(
+        &mut self,
+        read: impl FnOnce() -> Result<Vec<(IpAddr, u64)>>,
+    ) -> Result<Vec<(IpAddr, u64)>> {
+        let records = if self.may_hold { read()? } else { Vec::new() };
+        self.may_hold = self.is_on || !records.is_empty();
+        Ok(records)
     }
 
     /// What a plan may keep of them: nothing, if blocks are no longer to be pushed.
@@ -67,6 +82,7 @@ impl Pushes {
         &mut self,
         wanted: &BTreeMap<IpAddr, u64>,
         held: &mut Pushed,
+        key_prefix: KeyPrefix,
         host: &Host,
         now: u64,
     ) -> usize {
@@ -77,10 +93,19 @@ impl Pushes {
         if missing.is_empty() {
             return 0;
         }
+        let pusher = match self.opened.pusher() {
+            Ok(pusher) => pusher,
+            Err(error) => {
+                self.fault = Some(error.to_string());
+                return 0;
+            }
+        };
         let mut added = 0;
         for (source, until) in missing {
-            let pusher = self.opened.pusher();
-            match pusher.and_then(|it| push(it, host, source, until.saturating_sub(now))) {
+            if bars(host, &key_prefix.widened(source.into())).is_some() {
+                continue;
+            }
+            match push(pusher, source, until.saturating_sub(now)) {
                 Ok(true) => added += usize::from(held.ends.insert(source, until).is_none()),
                 Ok(false) => {}
                 Err(error) => self.fault = Some(error.to_string()),
@@ -91,10 +116,20 @@ impl Pushes {
 
     /// Ends blocks. Returns how many it ended.
     pub(super) fn lift(&mut self, sources: &[IpAddr]) -> usize {
+        if sources.is_empty() {
+            return 0;
+        }
+        let pusher = match self.opened.lifter() {
+            Ok(Some(pusher)) => pusher,
+            Ok(None) => return 0,
+            Err(error) => {
+                self.fault = Some(error.to_string());
+                return 0;
+            }
+        };
         let mut lifted = 0;
         for source in sources {
-            let lift = |pusher: &mut Pusher| pusher.lift_for(Owner::CrowdSec, *source);
-            match self.opened.lifter().and_then(|it| it.map_or(Ok(false), lift)) {
+            match pusher.lift_for(Owner::CrowdSec, *source) {
                 Ok(is_lifted) => lifted += usize::from(is_lifted),
                 Err(error) => self.fault = Some(error.to_string()),
             }
@@ -103,11 +138,100 @@ impl Pushes {
     }
 }
 
-/// Blocks a source for so many seconds, unless a rule is against it or there is no room. Returns whether it is blocked.
-fn push(pusher: &mut Pusher, host: &Host, source: IpAddr, seconds: u64) -> Result<bool> {
-    if bars(host, &pusher.source_of(source)?).is_some() {
-        return Ok(false);
-    }
+/// The blocks that a plan ends. Where its set is not in force, a source that the set has stays blocked.
+pub(super) fn over(held: &Pushed, planned: &Plan, is_put: bool) -> Vec<IpAddr> {
+    let waiting = planned.entries.iter().filter(|_| !is_put).map(|it| it.prefix);
+    let cover = Disjoint::of(&waiting.collect::<Vec<_>>());
+    let over = held.ends.keys().filter(|source| !planned.pushed.contains_key(source));
+    over.filter(|source| !cover.has(**source)).copied().collect()
+}
+
+/// Whether an address is the first one of a source. A block that was pushed when sources were smaller may have another one: packets do
+/// not find it, and to end it would end the block of the source that its address is in now.
+fn is_source(address: IpAddr, key_prefix: KeyPrefix) -> bool {
+    key_prefix.widened(address.into()).addr() == address
+}
+
+/// Blocks a source for so many seconds, unless there is no room. Returns whether it is blocked.
+fn push(pusher: &mut Pusher, source: IpAddr, seconds: u64) -> Result<bool> {
     let until = query::now().saturating_add(seconds.saturating_mul(SECOND));
     Ok(pusher.push_for(Owner::CrowdSec, source, until)? == Outcome::Blocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        crowdsec::{answer::Answer, decisions::Decisions},
+        policy::Layers,
+    };
+
+    const NOW: u64 = 1_800_000_000;
+
+    /// The decisions after a ban by LAPI.
+    fn banned(scope: &str, value: &str) -> Decisions {
+        let text = format!(
+            r#"{{"new": [{{"type": "ban", "scope": "{scope}", "value": "{value}", "duration": "60s"}}], "deleted": null}}"#
+        );
+        let mut decisions = Decisions::default();
+        decisions.apply(&Answer::read(text.as_bytes()).unwrap(), true, NOW);
+        decisions
+    }
+
+    fn plan(decisions: &Decisions, layers: &Layers, held: &Pushed) -> Plan {
+        decisions.plan(layers.view(), &Host::default(), held, NOW)
+    }
+
+    #[test]
+    fn a_ban_stays_pushed_after_sources_became_larger() {
+        let decisions = banned("Ip", "2001:db8:0:1::7");
+        let mut layers = Layers::default();
+        let mut kernel = BTreeMap::new();
+        for length in [64, 48, 48, 48] {
+            layers.policy.key_prefix.ipv6 = length;
+            let key_prefix = layers.policy.key_prefix;
+            // The kernel masks what it is asked for.
+            let source_of = |address: IpAddr| key_prefix.widened(address.into()).addr();
+            let records = kernel.iter().map(|(source, until)| (*source, *until));
+            let ends = records.filter(|(source, _)| is_source(*source, key_prefix)).collect();
+            let mut held = Pushed { ends, room: 9 };
+            let planned = plan(&decisions, &layers, &held);
+            for (source, until) in &planned.pushed {
+                kernel.insert(source_of(*source), *until);
+                held.ends.insert(*source, *until);
+            }
+            for source in over(&held, &planned, true) {
+                kernel.remove(&source_of(source));
+            }
+            let source = source_of("2001:db8:0:1::7".parse().unwrap());
+            assert!(kernel.contains_key(&source), "/{length}: {kernel:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_ends_after_the_wider_ban_of_its_source_is_in_force() {
+        let layers = Layers::default();
+        let ends = ["192.0.2.5", "198.51.100.1"].map(|source| (source.parse().unwrap(), NOW + 60));
+        let held = Pushed { ends: ends.into(), room: 9 };
+        let planned = plan(&banned("Range", "192.0.2.0/24"), &layers, &held);
+        assert_eq!(over(&held, &planned, false), [ends[1].0]);
+        assert_eq!(over(&held, &planned, true), ends.map(|(source, _)| source));
+    }
+
+    #[test]
+    fn records_are_not_read_again_where_none_is_left_and_none_is_pushed() {
+        let one = vec![("192.0.2.5".parse().unwrap(), NOW)];
+        for (is_on, expected) in [(false, 3), (true, 5)] {
+            let mut pushes = Pushes::new(Pins::new(std::env::temp_dir()), is_on);
+            let mut reads = 0;
+            for found in [one.clone(), one.clone(), vec![], vec![], vec![]] {
+                let read = || {
+                    reads += 1;
+                    Ok(found.clone())
+                };
+                assert_eq!(pushes.records(read).unwrap(), found);
+            }
+            assert_eq!(reads, expected, "{is_on}");
+        }
+    }
 }
