@@ -34,9 +34,11 @@ pub struct Ends<T> {
 }
 
 impl Ends<u64> {
-    /// Those in a record under [`Penalty::PUSHED`](crate::policy::penalty::Penalty::PUSHED).
+    /// Those in a record under [`Penalty::PUSHED`](crate::policy::penalty::Penalty::PUSHED). Before there were owners, all blocks were
+    /// shared, and both words were 0.
     pub const fn of(offence: &Offence) -> Self {
-        Self { shared: offence.last, crowdsec: offence.began }
+        let Offence { last, began, blocked, .. } = *offence;
+        Self { shared: if last | began == 0 { blocked } else { last }, crowdsec: began }
     }
 }
 
@@ -68,3 +70,21 @@ pub const ALLOWED: u32 = 6;
 pub const NOT_BLOCKED: u32 = 5;
 /// There is no table of offences, or no such source.
 pub const REFUSED: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_before_there_were_owners_is_shared() {
+        let ends = |last, began| {
+            let Ends { shared, crowdsec } =
+                Ends::of(&Offence { last, began, blocked: 9, ..Offence::NEW });
+            [shared, crowdsec]
+        };
+        assert_eq!(
+            [ends(0, 0), ends(9, 0), ends(0, 9), ends(7, 9)],
+            [[9, 0], [9, 0], [0, 9], [7, 9]]
+        );
+    }
+}
