@@ -24,7 +24,7 @@ use limiter_common::{
         counters::{Counters, LimitTally, SlotCounters},
         interface::Interface,
         layout::{map, shared},
-        state::{Bucket, SLOTS},
+        state::{Bucket, OffenceRecord, SLOTS},
         table::{Debts, JiffyClock, Set, Source, WAYS},
     },
     base::{address::Address, tally::Tally},
@@ -34,7 +34,7 @@ use limiter_common::{
         parse::parse,
         reason::Reason,
     },
-    policy::limit::BucketKey,
+    policy::{limit::BucketKey, penalty::Penalty},
     table::set::DebtUntil,
 };
 #[cfg(feature = "datapath-log")]
@@ -778,6 +778,22 @@ impl Loaded {
     /// Fails if a system call fails.
     pub fn forget_offences(&mut self) -> Result<()> {
         self.memory.blank_map(map::OFFENCES)
+    }
+
+    /// Has the pushed blocks as they were before they had owners.
+    ///
+    /// # Errors
+    /// Fails if a system call fails.
+    pub fn forget_owners(&mut self) -> Result<()> {
+        let mut records = self.memory.array::<OffenceRecord>(map::OFFENCES)?;
+        for line in 0..records.len() {
+            let mut record = records.get(&line, 0)?;
+            if record.key.limit == Penalty::PUSHED {
+                (record.offence.last, record.offence.began) = (0, 0);
+                records.set(line, record, 0)?;
+            }
+        }
+        Ok(())
     }
 
     /// Clears only the SYNs that limits with a penalty refused, as if the LRU map had evicted them.

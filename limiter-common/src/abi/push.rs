@@ -1,5 +1,7 @@
 //! What a process asks `limiter_push` for, and what it is told.
 
+use core::mem::offset_of;
+
 use super::state::Offence;
 use crate::base::address::Address;
 
@@ -26,14 +28,14 @@ pub const CROWDSEC: u64 = 1;
 
 /// The ends of a pushed block by owner, in nanoseconds: the source is blocked until the later one.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends<T> {
+pub struct Ends {
     /// That of [`SHARED`], in [`Offence::last`].
-    pub shared: T,
+    pub shared: u64,
     /// That of [`CROWDSEC`], in [`Offence::began`].
-    pub crowdsec: T,
+    pub crowdsec: u64,
 }
 
-impl Ends<u64> {
+impl Ends {
     /// Those in a record under [`Penalty::PUSHED`](crate::policy::penalty::Penalty::PUSHED). Before there were owners, all blocks were
     /// shared, and both words were 0.
     pub const fn of(offence: &Offence) -> Self {
@@ -42,14 +44,9 @@ impl Ends<u64> {
     }
 }
 
-impl<T> Ends<T> {
-    /// The end of an owner, and that of the other one.
-    #[inline(always)]
-    pub fn split(self, owner: u64) -> (T, T) {
-        let Self { shared, crowdsec } = self;
-        if owner == CROWDSEC { (crowdsec, shared) } else { (shared, crowdsec) }
-    }
-}
+// The program finds them by the number of the owner.
+const _: () =
+    assert!(offset_of!(Offence, began) == 0 && offset_of!(Offence, last) == size_of::<u64>());
 
 /// Of [`Push::lifts`]: the record and the block of the entry end.
 pub const LIFT: u32 = 1;

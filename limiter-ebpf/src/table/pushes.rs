@@ -12,7 +12,7 @@ use aya_ebpf::programs::XdpContext;
 use limiter_common::{
     abi::{
         policy::half,
-        push::{self, Ends, Push},
+        push::{self, Push},
         state::OffenceRecord,
         table::WAYS,
     },
@@ -107,7 +107,7 @@ extern "C" fn write_record(until: u64, owner: u64) -> u32 {
     }
     let Some(record) = offences::record(line) else { return push::REFUSED };
     let known = offences::words(record);
-    let (own, other) = Ends { shared: &known.last, crowdsec: &known.began }.split(owner);
+    let (own, other) = ends(record, owner);
     // The same again is asked for after `BUSY`.
     if owner == push::SHARED && own.load() > until {
         return push::LONGER;
@@ -115,6 +115,23 @@ extern "C" fn write_record(until: u64, owner: u64) -> u32 {
     own.store(until);
     block(&known, until.max(other.load()));
     push::DONE
+}
+
+/// The end of an owner and that of the other one in a record that was just looked up. The place of a word goes by the owner, so that
+/// what follows is verified once.
+#[inline(always)]
+fn ends(record: *mut OffenceRecord, owner: u64) -> (MapWord, MapWord) {
+    let known = offences::words(record);
+    // Before there were owners, all blocks were shared, and both words were 0, as in a record that was just made.
+    if known.last.load() | known.began.load() == 0 {
+        known.last.store(known.blocked.load());
+    }
+    let place = (owner & push::CROWDSEC) as usize;
+    // SAFETY: a map value that was just looked up; the first two words of an offence, that of CrowdSec first.
+    unsafe {
+        let first = (&raw mut (*record).offence).cast::<u64>();
+        (MapWord::new(first.add(place ^ 1)), MapWord::new(first.add(place)))
+    }
 }
 
 /// Has the source of a record blocked until then, in nanoseconds.
@@ -137,7 +154,7 @@ extern "C" fn erase_record(owner: u64) -> u32 {
     }
     let Some(record) = offences::record(line) else { return push::REFUSED };
     let (known, now) = (offences::words(record), clock::now());
-    let (own, other) = Ends { shared: &known.last, crowdsec: &known.began }.split(owner);
+    let (own, other) = ends(record, owner);
     if own.load() <= now {
         return push::NOT_BLOCKED;
     }

@@ -193,6 +193,28 @@ fn a_source_is_blocked_until_the_pushes_of_all_owners_have_ended() {
 }
 
 #[test]
+fn a_block_of_before_there_were_owners_is_shared() {
+    let mut program = TestProgram::fresh(SMALL, &policy(&[]), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let mut pusher = program.pusher().unwrap();
+    let (end, own) = (NOW + 20 * SECOND, Owner::CrowdSec);
+    for source in [A, OTHER] {
+        assert_eq!(pusher.push(address(source), end).unwrap(), Pushed::Blocked);
+    }
+    program.forget_owners().unwrap();
+    assert_eq!(pusher.maps().pushed(Owner::Shared, NOW).unwrap().len(), 2);
+    assert_eq!(pusher.push(address(A), NOW + SECOND).unwrap(), Pushed::Longer(end));
+    program.forget_owners().unwrap();
+    assert_eq!(pusher.push_for(own, address(A), NOW + SECOND).unwrap(), Pushed::Blocked);
+    assert_eq!(reason_at(&mut program, NOW + 10 * SECOND, &udp(A)), Reason::Penalty);
+    program.at(NOW).unwrap();
+    assert!(pusher.lift(address(OTHER)).unwrap());
+    assert_eq!(reason_at(&mut program, NOW, &udp(OTHER)), Reason::Conform);
+    drop(pusher);
+    program.close().unwrap();
+}
+
+#[test]
 fn a_push_to_a_full_set_is_refused() {
     let sizes = Sizes { buckets: 1 << 10, ..SMALL };
     let mut program = TestProgram::fresh(sizes, &policy(&[]), Clock::Test).unwrap();

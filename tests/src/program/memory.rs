@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::{
     Pod,
-    maps::{MapData, MapInfo, MapType},
+    maps::{Array, Map, MapData, MapInfo, MapType},
     programs::ProgramInfo,
     util::nr_cpus,
 };
@@ -114,6 +114,12 @@ impl Memory {
             kind => bail!("the map {name} is of type {kind:?}, which nobody knows how to blank"),
         };
         blanked.with_context(|| format!("cannot blank the map {name}"))
+    }
+
+    /// The elements of an array.
+    pub(super) fn array<V: Pod>(&self, name: &str) -> Result<Array<MapData, V>> {
+        let data = MapData::from_id(self.map(name)?.info()?.id())?;
+        Ok(Map::Array(data).try_into()?)
     }
 
     fn map(&self, name: &str) -> Result<&MapData> {
