@@ -52,6 +52,8 @@ use crate::{
 /// Prefixes of sources from which on, and up to which, the other half is [prepared](Maps::prepare) for the next change. Fewer take a few
 /// milliseconds. More would take twice their memory, which is told in `docs/sizing.md`, before anything is changed.
 const PREPARED: RangeInclusive<usize> = 4_096..=262_144;
+/// By how many bytes the documents of both halves differ if their lists do by some thousand prefixes.
+const FAR: usize = 32 << 10;
 
 impl Maps {
     /// The policy in force.
@@ -226,9 +228,13 @@ impl Maps {
         let settings = self.with_sets(tables.settings)?;
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)?;
         *self.read.borrow_mut() = Some((next, Arc::new(stored)));
-        if time.is_none() && is_whole && PREPARED.contains(&tables.prefixes.len()) {
-            // The change is in force. If this fails, the next one takes longer.
-            let _: Result<()> = self.prepare(&tables, &document, next);
+        if time.is_none() && PREPARED.contains(&tables.prefixes.len()) {
+            // Also after a list that was there before, and gone for one change.
+            let other = self.document(epoch & 1)?.len();
+            if is_whole || other.abs_diff(document.len()) > FAR {
+                // The change is in force. If this fails, the next one takes longer.
+                let _: Result<()> = self.prepare(&tables, &document, next);
+            }
         }
         Ok(())
     }

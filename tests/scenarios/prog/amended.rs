@@ -130,13 +130,24 @@ fn the_change_after_a_long_list_amends() {
         program.split().unwrap().1.put_in_force(layers, None, None).unwrap();
     };
     // The program has epoch 1, the list 2, and the entry more 3.
-    put(&mut program, 0..4_096);
+    put(&mut program, 0..8_192);
     let [list, prepared] = [0, 1].map(|half| trie(&program, half).unwrap());
     assert_eq!(list.1, prepared.1);
-    put(&mut program, 4_096..4_097);
+    put(&mut program, 8_192..8_193);
     let amended = trie(&program, 1).unwrap();
     assert_eq!((amended.0, amended.1.len()), (prepared.0, list.1.len() + 1));
     assert_eq!(trie(&program, 0).unwrap().0, list.0);
+    // The list is gone for one change, and comes back to the half that has it still.
+    let all = program.maps().layers().unwrap();
+    let put_all = |program: &mut TestProgram, layers: &Layers| {
+        program.split().unwrap().1.put_in_force(layers.clone(), None, None).unwrap();
+    };
+    put_all(&mut program, &Layers { run_time: Default::default(), ..all.clone() });
+    put_all(&mut program, &all);
+    let prepared = trie(&program, 0).unwrap();
+    assert_eq!(prepared.1, trie(&program, 1).unwrap().1);
+    put(&mut program, 8_193..8_194);
+    assert_eq!(trie(&program, 0).unwrap().0, prepared.0);
 }
 
 /// A trial was taken back, and a command died that wrote the next policy in its place. So nobody knows the numbers of the
