@@ -19,8 +19,6 @@ use limiter_common::{
     base::word::{StoreWord, Word},
 };
 
-use crate::kernel::barrier::black_box;
-
 /// A word of a map value, and the binding that it is used under.
 #[derive(Clone, Copy)]
 pub(crate) struct BoundWord {
@@ -61,7 +59,7 @@ impl Word for BoundWord {
     #[inline(always)]
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         // SAFETY: see `new`.
-        unsafe { exchange(self.word, current, new) }
+        unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.word, current, new).0 }
     }
 
     #[inline(always)]
@@ -100,7 +98,7 @@ impl Word for MapWord {
     #[inline(always)]
     fn compare_exchange(&self, current: u64, new: u64) -> u64 {
         // SAFETY: see `new`.
-        unsafe { exchange(self.0, current, new) }
+        unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.0, current, new).0 }
     }
 
     #[inline(always)]
@@ -141,18 +139,6 @@ pub(crate) unsafe fn load_acquire(word: *const u64) -> u64 {
 unsafe fn store_release(word: *mut u64, new: u64) {
     // SAFETY: as the caller promises.
     unsafe { word.write_volatile(new) };
-}
-
-/// Exchanges a word if it is `current`. Returns what it was.
-///
-/// # Safety
-/// As for [`load_acquire`].
-#[inline(always)]
-pub(crate) unsafe fn exchange(word: *mut u64, current: u64, new: u64) -> u64 {
-    // SAFETY: as the caller promises.
-    let found = unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, current, new).0 };
-    // The compiler would make a number, 0 or 1, of whether that is `current`. The verifier would follow both.
-    black_box(found as usize) as u64
 }
 
 /// Adds to a counter that other CPUs add to.

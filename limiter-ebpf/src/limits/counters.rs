@@ -10,6 +10,8 @@ pub(crate) enum Outcome {
     Conform,
     Exceed,
     Monitored,
+    /// One that it leaves [near](crate::limits::near).
+    Near,
 }
 
 /// The same to all limits, as sets of them.
@@ -60,6 +62,7 @@ pub(crate) fn count(tally: u32, outcome: Outcome, bytes: u64) {
             Outcome::Conform => &mut limit.conform,
             Outcome::Exceed => &mut limit.exceed,
             Outcome::Monitored => &mut limit.monitored,
+            Outcome::Near => &mut limit.near,
         };
         add(tally, bytes);
     }

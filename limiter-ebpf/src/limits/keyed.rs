@@ -247,7 +247,7 @@ extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
     }
     charge::look_at(&mut places, place, now);
     let next = places.keyed.bits.get(place + 1).copied();
-    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases() {
+    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
         // If another CPU was first, it is tried again when all are charged.
         let _: Charge = charge::charge_at(&mut places, place, false, now);
     }
@@ -438,25 +438,18 @@ struct Places<'a> {
     bill: &'a mut Bill,
     epoch: u32,
     bucket: Option<*mut Bucket>,
-    /// For how many packets more it is charged, see [`PacketScratch::leased`].
-    leased: &'a u64,
+    /// Whether it is charged for several packets, which all limits are to be asked for first.
+    leases: bool,
 }
 
 impl<'a> Places<'a> {
     #[inline(always)]
     fn of(scratch: &'a mut PacketScratch, place: usize) -> Self {
-        let PacketScratch { keyed, bill, binding, leased, .. } = scratch;
+        let leases = scratch.leased() != 0;
+        let PacketScratch { keyed, bill, binding, .. } = scratch;
         let epoch = binding.epoch();
         let bucket = BUCKETS.get_ptr_mut(keyed.entries[place]);
-        Self { keyed, bill, epoch, bucket, leased }
-    }
-
-    /// Whether it is charged for several packets, which all limits are to be asked for first. It is read from where it was
-    /// written, as there is little room on the stack.
-    #[inline(always)]
-    fn leases(&self) -> bool {
-        // SAFETY: a field of the scratch, which is borrowed.
-        unsafe { (&raw const *self.leased).read_volatile() != 0 }
+        Self { keyed, bill, epoch, bucket, leases }
     }
 
     /// What the state at a place is to be bound to.

@@ -4,16 +4,15 @@
 
 use limiter_common::{
     abi::policy::half,
-    base::tally,
     policy::limit::{KEYED, Limit},
 };
 
 use crate::{
-    kernel::{
-        maps::{LIMITS, TALLIES},
-        scratch::PacketScratch,
+    kernel::{maps::LIMITS, scratch::PacketScratch},
+    limits::{
+        counters::{Outcome, count},
+        inline,
     },
-    limits::inline,
     policy::active::settings,
 };
 
@@ -25,7 +24,7 @@ pub(crate) extern "C" fn count_near(epoch: u32, limits: u64) -> u32 {
     let bytes = scratch.bytes;
     let count_one = #[inline(always)]
     |place: usize, _| {
-        count(settings.tallies[place], bytes);
+        count(settings.tallies[place], Outcome::Near, bytes);
         true
     };
     inline::all(settings, limits & !settings.keyed, count_one);
@@ -37,17 +36,8 @@ pub(crate) extern "C" fn count_near(epoch: u32, limits: u64) -> u32 {
         }
         left ^= bit;
         if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
-            count(limit.tally, bytes);
+            count(limit.tally, Outcome::Near, bytes);
         }
     }
     0
-}
-
-#[inline(always)]
-fn count(tally: u32, bytes: u64) {
-    if let Some(tallies) = TALLIES.get_ptr_mut(tally) {
-        // SAFETY: a map value of this CPU, which no other program writes meanwhile: XDP runs to its
-        // end on a CPU before the next packet.
-        tally::add(unsafe { &mut (*tallies).near }, bytes);
-    }
 }

@@ -100,7 +100,7 @@ pub(super) extern "C" fn sample(ctx: *mut xdp_md, reason: u32) -> u32 {
         (&raw mut (*to).slot).write(slot);
         (&raw mut (*to).unused).write(0);
         let data = (&raw mut (*to).data).cast::<u8>();
-        // The last word, of which some bytes may be those of another one, and all others. No frame is shorter than a word.
+        // The last word overlaps the one before it. No frame is shorter than a word.
         let last = black_box((captured as usize).wrapping_sub(WORD));
         if last <= SNAPPED - WORD
             && let Some(word) = frame.read::<WORD>(last)

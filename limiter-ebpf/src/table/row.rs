@@ -1,11 +1,13 @@
 //! The slots of a wide state.
 
+use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg};
+
 use limiter_common::{
     abi::state::{SLOTS, WideState},
     base::slots::Slots,
 };
 
-use crate::kernel::{atomics::exchange, barrier::black_box};
+use crate::kernel::barrier::black_box;
 
 /// The slots of a wide state.
 #[derive(Clone, Copy)]
@@ -43,7 +45,7 @@ impl Slots for Row {
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
         self.at(place).map_or(0, |word| {
             // SAFETY: see `at`; an aligned word.
-            unsafe { exchange(word, current, new) }
+            unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(word, current, new).0 }
         })
     }
 }
