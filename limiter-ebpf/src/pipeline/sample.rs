@@ -27,7 +27,7 @@ use crate::{
 
 /// Bytes that are copied at once. Linux before 5.18 has no call for all.
 const WORD: usize = 8;
-const _: () = assert!(SNAPPED % WORD == 0);
+const _: () = assert!(SNAPPED.is_multiple_of(WORD));
 
 /// Counts the frame, shows it to who asks for dropped ones, and gives the action that the kernel takes.
 #[inline(always)]
