@@ -102,7 +102,7 @@ impl Fuzzers {
         let started: Result<Vec<_>> =
             chosen.map(|target| self.start(target, seconds, seed)).collect();
         let mut counts = Counts::default();
-        let mut notes = Vec::new();
+        let (mut notes, mut failures) = (Vec::new(), Vec::new());
         for running in started? {
             match running.end() {
                 Ok(note) => {
@@ -111,12 +111,12 @@ impl Fuzzers {
                     notes.push(note);
                 }
                 Err(error) => {
-                    println!("error: {error:#}");
+                    failures.push(format!("{error:#}"));
                     counts.failed += 1;
                 }
             }
         }
-        Ok(Outcome { notes, ..Outcome::new("fuzz", counts, start) })
+        Ok(Outcome { notes, failures, ..Outcome::new("fuzz", counts, start) })
     }
 
     fn start(&self, target: &Target, seconds: u32, seed: u32) -> Result<Running> {

@@ -1,17 +1,21 @@
 //! Formatting, clippy and documentation, with warnings denied.
 
-use std::{env, panic::resume_unwind, process::Command, thread};
+use std::{env, panic::resume_unwind, process::Command, thread, time::Instant};
 
 use anyhow::{Result, bail};
 
 use crate::{
-    child, step,
+    child,
+    libtest::Counts,
+    outcome::Outcome,
+    step,
     toolchain::{self, Toolchain},
     workspace::{self, HOST_CRATES, MESSAGES},
 };
 
-/// Runs every check; returns the number of checks and of failures.
-pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
+/// Runs every check.
+pub(crate) fn run(toolchain: &Toolchain) -> Outcome {
+    let start = Instant::now();
     let host = [
         ("format", format()),
         ("format, fuzz targets", format_fuzz()),
@@ -33,27 +37,26 @@ pub(crate) fn run(toolchain: &Toolchain) -> Result<(usize, usize)> {
     let count = host.len() + bpf.len();
     // The checks of the host wait for BPF objects, which one CPU links. Meanwhile the checks of the BPF half
     // run; their output is shown afterwards.
-    let failed = thread::scope(|scope| {
+    let failures = thread::scope(|scope| {
         let bpf = scope.spawn(|| bpf.map(|(name, command)| (name, captured(command))));
-        let mut failed = 0;
-        let mut fail = |result: Result<()>| {
-            if let Err(error) = result {
-                println!("{error:#}");
-                failed += 1;
-            }
+        let mut failures = Vec::new();
+        let mut fail = |name: &str, result: Result<()>| {
+            failures.extend(result.err().map(|error| format!("{name}: {error:#}")));
         };
         for (name, mut command) in host {
             step::heading(name);
-            fail(child::run(&mut command));
+            fail(name, child::run(&mut command));
         }
         for (name, (lines, result)) in bpf.join().unwrap_or_else(|panic| resume_unwind(panic)) {
             step::heading(name);
             lines.iter().for_each(|line| println!("{line}"));
-            fail(result);
+            fail(name, result);
         }
-        failed
+        failures
     });
-    Ok((count, failed))
+    let failed = failures.len();
+    let counts = Counts { passed: count - failed, failed, ignored: 0 };
+    Outcome { failures, ..Outcome::new("lint", counts, start) }
 }
 
 /// The output of a command, and whether it succeeds.

@@ -21,7 +21,7 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
     /// Lines to print behind the table.
     pub(crate) notes: Vec<String>,
-    /// The output of failed tests, which is printed last.
+    /// What failed, and the output of failed tests. It is printed last.
     pub(crate) failures: Vec<String>,
     /// The time of each test, if the harness printed it.
     pub(crate) times: Vec<(String, Duration)>,
@@ -41,8 +41,9 @@ impl Outcome {
 
     /// The result of a suite that failed before its tests ran.
     pub(crate) fn failure(suite: &'static str, start: Instant, error: &anyhow::Error) -> Self {
-        println!("error: {error:#}");
-        Self::new(suite, Counts { failed: 1, ..Counts::default() }, start)
+        let counts = Counts { failed: 1, ..Counts::default() };
+        let failures = vec![format!("{suite}: {error:#}")];
+        Self { failures, ..Self::new(suite, counts, start) }
     }
 }
 
@@ -87,8 +88,8 @@ pub(crate) fn run_tests(cargo: &mut Command, outcome: &mut Outcome) -> Result<()
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
     if !status.success() && run.counts.failed == 0 {
-        println!("`{shown}` failed ({status})");
         // The build failed, or a test ended the whole process before the summary.
+        run.failures.push(format!("`{shown}` failed ({status})"));
         run.counts.failed += 1;
     }
     outcome.counts += run.counts;
@@ -152,6 +153,21 @@ pub(crate) fn print_row(suite: &str, counts: Counts, took: Duration) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn a_suite_that_broke_tells_what_is_printed_last() {
+        let error = anyhow::anyhow!("no emulator");
+        let Outcome { counts, failures, .. } = Outcome::failure("6.1", Instant::now(), &error);
+        assert_eq!((counts.failed, failures), (1, vec!["6.1: no emulator".to_owned()]));
+    }
+
+    #[test]
+    fn a_run_that_fails_without_a_test_is_told() {
+        let mut outcome = Outcome::new("unit", Counts::default(), Instant::now());
+        run_tests(Command::new("sh").args(["-c", "exit 7"]), &mut outcome).unwrap();
+        assert_eq!((outcome.counts.failed, outcome.failures.len()), (1, 1));
+        assert!(outcome.failures[0].contains("exit 7"), "{:?}", outcome.failures);
+    }
 
     #[test]
     fn a_listing_gives_the_names_of_tests_alone() {

@@ -163,7 +163,7 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
 
     let mut outcomes = Vec::new();
     if selected(Selection::Lint) {
-        outcomes.push(run_lint(&toolchain)?);
+        outcomes.push(lint::run(&toolchain));
     }
     let start = Instant::now();
     let built = Built::new(&toolchain, privilege, depth, selected)?;
@@ -257,13 +257,6 @@ impl<'a> Built<'a> {
         }
         outcomes
     }
-}
-
-fn run_lint(toolchain: &Toolchain) -> Result<Outcome> {
-    let start = Instant::now();
-    let (checks, failed) = lint::run(toolchain)?;
-    let counts = Counts { passed: checks - failed, failed, ignored: 0 };
-    Ok(Outcome::new("lint", counts, start))
 }
 
 fn run_unit(toolchain: &Toolchain, depth: Depth) -> Result<Outcome> {

@@ -22,7 +22,7 @@ use anyhow::Result;
 
 use self::{guest::End, initramfs::Initramfs, kernel::Kernel, programs::Programs};
 use crate::{
-    libtest::Counts,
+    libtest::Run,
     outcome::{self, Outcome},
     setup,
     step::{self, Extent, Use},
@@ -74,7 +74,12 @@ impl Guests {
                 Kernel::V5_10 => old::run(kernel, &self.limiter),
                 Kernel::V6_1 | Kernel::V6_12 | Kernel::V7_3 => self.programs.run(kernel),
             };
-            outcome(kernel, shown, start)
+            match shown {
+                Ok(Run { counts, notes, failures, .. }) => {
+                    Outcome { notes, failures, ..Outcome::new(kernel.suite(), counts, start) }
+                }
+                Err(error) => Outcome::failure(kernel.suite(), start, &error),
+            }
         };
         // An emulator is killed when the thread that started it ends.
         thread::scope(|scope| {
@@ -87,17 +92,6 @@ impl Guests {
         })
     }
 }
-
-fn outcome(kernel: Kernel, shown: Result<Shown>, start: Instant) -> Outcome {
-    let (counts, notes) = shown.unwrap_or_else(|error| {
-        let counts = Counts { failed: 1, ..Counts::default() };
-        (counts, vec![format!("Linux {kernel}: {error:#}")])
-    });
-    Outcome { notes, ..Outcome::new(kernel.suite(), counts, start) }
-}
-
-/// The result of a kernel: the checks that passed, and lines to print at the end.
-type Shown = (Counts, Vec<String>);
 
 /// Boots a kernel, prints its console, and passes every line to `line`.
 fn boot(kernel: Kernel, initramfs: Initramfs, mut line: impl FnMut(&str)) -> Result<End> {

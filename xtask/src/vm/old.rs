@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
-use crate::libtest::Counts;
+use super::{boot, guest::End, initramfs, kernel::Kernel};
+use crate::libtest::Run;
 
 const COMMANDS: &str = "\
 limiter attach lo
@@ -24,7 +24,7 @@ const EXPECTED: [&str; 5] = [
 ];
 
 /// Boots the kernel and runs an attach on it.
-pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Shown> {
+pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Run> {
     let initramfs = initramfs(kernel, COMMANDS)?;
     initramfs.add_program(limiter, "limiter")?;
     let mut said = Vec::new();
@@ -34,17 +34,18 @@ pub(super) fn run(kernel: Kernel, limiter: &Path) -> Result<Shown> {
         End::Ran { kernel, status } => bail!("{kernel}: the commands ended with {status}"),
         End::Broke(how) => bail!("the guest {how}"),
     };
-    let mut counts = Counts::default();
+    let mut ran = Run::default();
     for expected in EXPECTED {
         if said.iter().any(|line| fits(line, expected)) {
-            counts.passed += 1;
+            ran.counts.passed += 1;
         } else {
-            println!("nothing said `{expected}`");
-            counts.failed += 1;
+            ran.failures.push(format!("{release}: nothing said `{expected}`"));
+            ran.counts.failed += 1;
         }
     }
     let message = said.into_iter().find(|line| line.starts_with("error: ")).unwrap_or_default();
-    Ok((counts, vec![format!("{release}, limiter attach: {message}")]))
+    ran.notes.push(format!("{release}, limiter attach: {message}"));
+    Ok(ran)
 }
 
 /// Whether a line fits a text of [`EXPECTED`].

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Shown, boot, guest::End, initramfs, kernel::Kernel};
+use super::{boot, guest::End, initramfs, kernel::Kernel};
 use crate::{child, libtest::Run, outcome, toolchain::Toolchain};
 
 /// The environment variable with the divisor of test runs, and its value. What takes a minute on this machine
@@ -44,7 +44,7 @@ impl Programs {
     }
 
     /// Boots a kernel and runs the tests on it.
-    pub(super) fn run(&self, kernel: Kernel) -> Result<Shown> {
+    pub(super) fn run(&self, kernel: Kernel) -> Result<Run> {
         let (variable, divisor) = DIVISOR;
         // One test at a time: see [`DIVISOR`].
         let commands = format!(
@@ -55,7 +55,6 @@ impl Programs {
         initramfs.add_program(&self.binary, "integration")?;
         let mut ran = Run::default();
         let end = boot(kernel, initramfs, |line| ran.read(line))?;
-        let Run { counts, notes, .. } = ran;
         let (release, status) = match end {
             End::Ran { kernel, status } => (kernel, status),
             End::Broke(how) => bail!("the guest {how}"),
@@ -63,16 +62,16 @@ impl Programs {
         if !release.starts_with(&format!("{kernel}.")) {
             bail!("the guest runs Linux {release}, not {kernel}");
         }
-        if counts.tests() != self.tests.len() {
-            bail!("{release}: {} of {} tests ran", counts.tests(), self.tests.len());
+        if ran.counts.tests() != self.tests.len() {
+            bail!("{release}: {} of {} tests ran", ran.counts.tests(), self.tests.len());
         }
-        if status != 0 && counts.failed == 0 {
+        if status != 0 && ran.counts.failed == 0 {
             bail!("{release}: the tests ended with {status}");
         }
-        if notes.is_empty() {
+        if ran.notes.is_empty() {
             bail!("{release}: no test said how many instructions the kernel verified");
         }
-        Ok((counts, notes))
+        Ok(ran)
     }
 }
 
