@@ -90,9 +90,10 @@ impl OldRef<Set> {
 }
 
 impl OldRef<Source> {
+    /// That of this number in the table.
     #[inline(always)]
     pub(super) fn of(number: u32) -> Option<Self> {
-        OLD_SOURCES.get_ptr(number).map(Self)
+        OLD_SOURCES.get_ptr(old!(layout.source_first).wrapping_add(number)).map(Self)
     }
 
     /// The address of its source.

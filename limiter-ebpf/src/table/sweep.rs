@@ -122,7 +122,7 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
     } else if entry_id == EntryId::UNKNOWN {
         Batch::BUSY
     } else {
-        let (entry, now) = (entry_id.0.wrapping_sub(1), scratch.reread().by_tick());
+        let (entry, now) = (entry_id.0, scratch.reread().by_tick());
         let mut lost = 0;
         for place in 0..INLINE as u32 {
             lost |= merge_limit(number, entry, place, now);

@@ -14,6 +14,7 @@
 mod make;
 mod offences;
 mod resume;
+mod shared;
 mod wide;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
@@ -199,6 +200,9 @@ fn put_in_use(
         sys::publish_epoch(head.as_fd(), epoch)
             .map_err(|error| Error::system("set the epoch", error))
     };
+    if !shared::bring(old, &maps)? {
+        anew.push(map::SHARED_SOURCES);
+    }
     publish(make::epoch(&old.head()?))?;
     if let Err(Stopped { cause, is_called, links }) = programs.start(new) {
         // All of them are tried, also if one fails.
