@@ -111,6 +111,8 @@ pub(super) async fn measure([calm, flooded]: &Bridges, users: u64, turns: usize)
     // Half of the load, in two halves.
     let rate = Some(full.questions() / 4.0);
     for _ in 0..turns {
+        // In the other order each time: what the machine does once a second would always hit the same one.
+        loads.reverse();
         for (server, [known, others], seen) in &mut loads {
             let before = both(*server)?;
             let (of_known, of_others) =
@@ -118,6 +120,9 @@ pub(super) async fn measure([calm, flooded]: &Bridges, users: u64, turns: usize)
             of_others?;
             seen.add(&of_known?, before, both(*server)?);
         }
+    }
+    if turns % 2 == 1 {
+        loads.reverse();
     }
     let known = loads.map(|(_, _, mut seen)| seen.figures());
     Ok(Flood { users: came, rate: came as f64 / cpu, memory, known })
