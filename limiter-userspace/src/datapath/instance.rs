@@ -308,14 +308,19 @@ impl Instance {
     }
 
     /// Gives the lock back, and then has the run-time lists in force in their file: nobody else's change waits for a
-    /// disk.
+    /// disk. After a long list, the next change is prepared.
     ///
     /// # Errors
     /// What the system says. A file that cannot be read for another reason than what is in it stays.
     pub fn keep_run_time(self) -> Result<()> {
-        let Self { pins, maps, lock, .. } = self;
+        let Self { pins, mut maps, lock, .. } = self;
         drop(lock);
-        keep(&pins, &maps)
+        let kept = keep(&pins, &maps);
+        // The change is in force and kept. If this fails, or somebody else changes something, the next change takes longer.
+        if let Ok(Some(_changing)) = Lock::try_take(&pins, Right::Change) {
+            let _: Result<()> = maps.prepare();
+        }
+        kept
     }
 
     /// The same for whoever attaches, who keeps that lock and has given back the one of

@@ -25,7 +25,7 @@ use super::{
     bpffs::Pins,
     layout::{OPTIONAL, Optional, SHAPES, shape_of},
     object::{number, object, pinned, typed},
-    policy::StoredPolicy,
+    policy::{StoredPolicy, Unprepared},
     prefix_rules::PrefixRules,
     sizes::Sizes,
 };
@@ -47,6 +47,8 @@ pub struct Maps {
     pub(super) read: RefCell<Option<(u32, Arc<StoredPolicy>)>>,
     /// What that policy says of prefixes, and its epoch.
     pub(super) rules: RefCell<Option<(u32, Arc<PrefixRules>)>>,
+    /// What was put in force last, if the next change would take long without [`prepare`](Self::prepare).
+    pub(super) unprepared: Option<Unprepared>,
     /// Where they are pinned, beside the links.
     pub(super) pins: Pins,
     /// Every map that each instance has, again, by name, for what is done with any map.
@@ -120,6 +122,7 @@ impl Maps {
             document: typed(pins, map::DOCUMENT)?,
             read: RefCell::default(),
             rules: RefCell::default(),
+            unprepared: None,
             pins: pins.clone(),
             raw,
             optional: RefCell::new(optional),

@@ -55,6 +55,15 @@ const PREPARED: RangeInclusive<usize> = 4_096..=262_144;
 /// By how many bytes the documents of both halves differ if their lists do by some thousand prefixes.
 const FAR: usize = 32 << 10;
 
+/// What was put in force, and may be written into the other half.
+pub(super) struct Unprepared {
+    tables: Tables,
+    document: Vec<u8>,
+    epoch: u32,
+    /// Whether the trie of sources was written as a whole.
+    is_whole: bool,
+}
+
 impl Maps {
     /// The policy in force.
     ///
@@ -228,28 +237,40 @@ impl Maps {
         let settings = self.with_sets(tables.settings)?;
         sys::publish(head.as_fd(), epoch_word(next), revert, settings).map_err(failed)?;
         *self.read.borrow_mut() = Some((next, Arc::new(stored)));
-        if time.is_none() && PREPARED.contains(&tables.prefixes.len()) {
-            // Also after a list that was there before, and gone for one change.
-            let other = self.document(epoch & 1)?.len();
-            if is_whole || other.abs_diff(document.len()) > FAR {
-                // The change is in force. If this fails, the next one takes longer.
-                let _: Result<()> = self.prepare(&tables, &document, next);
-            }
-        }
+        self.unprepared = (time.is_none() && PREPARED.contains(&tables.prefixes.len()))
+            .then_some(Unprepared { tables, document, epoch: next, is_whole });
         Ok(())
     }
 
-    /// Writes the tries of the policy that has just come into force, under `epoch`, into the other half, too: the next change then
-    /// amends them, and does not write a long list again.
-    fn prepare(&mut self, tables: &Tables, document: &[u8], epoch: u32) -> Result<()> {
+    /// Writes the tries of the policy that this process has put in force into the other half, too, if that is far from having
+    /// them: the next change then amends them, and does not write a long list again. The caller holds the lock, which others may
+    /// have had since: a policy that they put in force stays as it is.
+    ///
+    /// # Errors
+    /// What the system says. The next change takes longer then.
+    pub fn prepare(&mut self) -> Result<()> {
+        let Some(Unprepared { tables, document, epoch, is_whole }) = self.unprepared.take() else {
+            return Ok(());
+        };
         if self.tries(map::PREFIXES).get(&(epoch & 1), 0).is_err() {
             // Nor can the next change by this process open them.
             return Ok(());
         }
-        sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
+        let head = self.read_head()?;
         let other = epoch.wrapping_add(1);
-        self.write_tries(tables, None, other)?;
-        self.write_document(document, other & 1)
+        if head.epoch as u32 != epoch
+            || head.revert.at(epoch).is_some()
+            // Also after a list that was there before, and gone for one change.
+            || !is_whole && self.document(other & 1)?.len().abs_diff(document.len()) <= FAR
+        {
+            return Ok(());
+        }
+        sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
+        // First, so that there are never three of them.
+        self.forget_document(other & 1)?;
+        self.exchange(map::PREFIXES, other, None)?;
+        self.write_tries(&tables, None, other)?;
+        self.write_document(&document, other & 1)
     }
 
     /// The policy and the run-time lists in force; none of a new instance.

@@ -129,8 +129,12 @@ fn the_change_after_a_long_list_amends() {
         }
         program.split().unwrap().1.put_in_force(layers, None, None).unwrap();
     };
+    let prepare = |program: &mut TestProgram| program.split().unwrap().1.prepare().unwrap();
     // The program has epoch 1, the list 2, and the entry more 3.
     put(&mut program, 0..8_192);
+    // Until the caller has kept the lists, nothing more is done.
+    assert!(trie(&program, 1).is_none());
+    prepare(&mut program);
     let [list, prepared] = [0, 1].map(|half| trie(&program, half).unwrap());
     assert_eq!(list.1, prepared.1);
     put(&mut program, 8_192..8_193);
@@ -141,6 +145,7 @@ fn the_change_after_a_long_list_amends() {
     let all = program.maps().layers().unwrap();
     let put_all = |program: &mut TestProgram, layers: &Layers| {
         program.split().unwrap().1.put_in_force(layers.clone(), None, None).unwrap();
+        prepare(program);
     };
     put_all(&mut program, &Layers { run_time: Default::default(), ..all.clone() });
     put_all(&mut program, &all);
