@@ -56,7 +56,7 @@ pub enum Refusal {
 pub const TRIES: u32 = 8;
 /// How often taking back a charge is tried: far more, as a charge that stays is a token that nobody
 /// had.
-pub const REFUND_TRIES: u32 = 32;
+pub const REFUND_TRIES: u32 = 64;
 
 /// An algorithm whose state is one word. Times are in nanoseconds.
 pub trait Policer {
