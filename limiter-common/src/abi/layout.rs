@@ -84,7 +84,8 @@ pub mod map {
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
     pub const FRAGMENTS: &str = "FRAGMENTS";
     /// Array of [`Source`](crate::abi::table::Source), of which the entry at
-    /// [`UNTRACKED`](crate::abi::layout::shared::UNTRACKED) is used. Layouts before 29 have all shared entries here.
+    /// [`UNTRACKED`](crate::abi::layout::shared::UNTRACKED) is used: the last one. Layouts before 29 have all shared entries
+    /// here.
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
     /// Per-CPU array of [`Cached`](crate::memory::cache::Cached), at its [`slot`](crate::memory::cache::Cached::slot).
     pub const CACHE: &str = "CACHE";
@@ -236,7 +237,7 @@ pub const CHUNK: usize = 4096;
 pub const EVENT_BYTES: u32 = 1 << 18;
 
 /// Bytes of [`map::SAMPLES`]: room for some hundreds.
-pub const SAMPLE_BYTES: u32 = 1 << 17;
+pub const SAMPLE_BYTES: u32 = 1 << 16;
 
 /// Entries of [`map::TALLIES`]: those of the policy in force and of the one before.
 pub const TALLIES: u32 = 2 * LIMITS;

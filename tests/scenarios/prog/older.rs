@@ -132,10 +132,14 @@ fn describe(pins: &Pins, older: Description) {
 fn move_shared_entries(program: &TestProgram) {
     let make = |pins: &Pins| {
         let sources: Array<_, Source> = typed(pins, map::SOURCES).unwrap();
-        let mut shared: Array<_, Source> = typed(pins, map::SHARED_SOURCES).unwrap();
-        for number in (0..shared::LEN).filter(|number| *number != shared::UNTRACKED) {
-            shared.set(number, sources.get(&number, 0).unwrap(), 0).unwrap();
+        let untracked: Array<_, Source> = typed(pins, map::SHARED_SOURCES).unwrap();
+        let mut shared = Array::<MapData, Source>::create(shared::LEN, 0).unwrap();
+        for number in 0..shared::LEN {
+            let from = if number == shared::UNTRACKED { &untracked } else { &sources };
+            shared.set(number, from.get(&number, 0).unwrap(), 0).unwrap();
         }
+        fs::remove_file(pins.map(map::SHARED_SOURCES)).unwrap();
+        shared.pin(pins.map(map::SHARED_SOURCES)).unwrap();
         cut::<Source>(pins, map::SOURCES, 0..shared::LEN);
         let layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
         let own = layout.get(&0, 0).unwrap();
