@@ -21,7 +21,7 @@ use super::{
 use crate::{
     datapath::sys,
     error::{Error, Result},
-    output::file::replace_private,
+    output::file::{remove_left_beside, replace_private},
 };
 
 /// How long is waited at least after the file was written.
@@ -64,8 +64,11 @@ pub(super) struct Writer {
 impl Writer {
     /// Writes the file beside that of the state. What was taken from it is in it.
     pub(super) fn new(state: &Path, in_force: &Arc<InForce>, pusher: &Arc<Pusher>) -> Self {
+        let path = beside(state);
+        // A file of megabytes, which would stay in memory.
+        remove_left_beside(&path);
         Self {
-            path: beside(state),
+            path,
             in_force: Arc::clone(in_force),
             pusher: Arc::clone(pusher),
             written: [0; 2],
@@ -154,7 +157,14 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let state = folder.join("state");
         let (in_force, pusher) = parts();
+        // One that was killed while it wrote left the first of these.
+        let others = ["state.handover.1x.new", "state.handover..new", "state.1.new"];
+        for name in ["state.handover.1234.new"].iter().chain(&others) {
+            fs::write(folder.join(name), "").unwrap();
+        }
         let mut writer = Writer::new(&state, &in_force, &pusher);
+        assert!(!folder.join("state.handover.1234.new").exists());
+        assert!(others.iter().all(|name| folder.join(name).exists()));
         writer.keep().unwrap();
         assert!(!beside(&state).exists(), "nothing changed");
         let until = sys::monotonic() + (1 << 60);

@@ -1,9 +1,13 @@
 //! Replacing files as a whole.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
+    },
     path::{Path, PathBuf},
     process,
 };
@@ -71,6 +75,20 @@ pub fn replace_in_place(path: &Path, content: &[u8]) -> Result<()> {
 /// The error of the system call that failed. The old file is then unchanged.
 pub fn replace_private(path: &Path, content: &[u8]) -> Result<()> {
     replace_at(path, content, |_| Ok(()))
+}
+
+/// Removes the new files that writers of this path left who were killed. Nobody else may be writing it.
+pub fn remove_left_beside(path: &Path) {
+    let (Some(name), Ok(files)) = (path.file_name(), fs::read_dir(folder_of(path))) else { return };
+    let of_writer = |file: &OsStr| {
+        let rest = file.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b".")?;
+        let process = rest.strip_suffix(b".new")?;
+        (!process.is_empty() && process.iter().all(u8::is_ascii_digit)).then_some(())
+    };
+    for file in files.flatten().filter(|file| of_writer(&file.file_name()).is_some()) {
+        // What cannot be removed takes its room, and is in nobody's way.
+        let _: io::Result<()> = fs::remove_file(file.path());
+    }
 }
 
 /// The folder that a path is in. The parent of a bare name is empty, which no system call takes.
