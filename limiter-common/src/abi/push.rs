@@ -9,7 +9,7 @@ use crate::base::address::Address;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Push {
-    /// An address of the source.
+    /// The first address of the source. A record of another address is found by no packet.
     pub source: Address,
     /// 0 to block it; [`LIFT`] to end the block that was pushed before, or [`LIFT_AGAIN`] after [`BUSY`].
     pub lifts: u32,

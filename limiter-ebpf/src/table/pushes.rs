@@ -59,7 +59,8 @@ pub fn run(ctx: &XdpContext) -> u32 {
     if OFFENCES_REF.get(0).is_none() || source.family == Address::NONE.family {
         return push::REFUSED;
     }
-    scratch.write_key(SourceKey::of(&source.masked(&policy.settings.mask)));
+    // Not masked: where sources are larger than when it was asked for, that would be another one, which was not checked.
+    scratch.write_key(SourceKey::of(&source));
     scratch.binding = Binding::new(policy.epoch, 0);
     escape(scratch);
     if lifts == 0 && is_allowed() != 0 {

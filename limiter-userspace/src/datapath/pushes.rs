@@ -13,7 +13,6 @@ use limiter_common::{
         push::{self, Ends, Push},
         state::{Offence, OffenceKey},
     },
-    base::address::Address,
     memory::offence::LINES,
     policy::{limit::Limit, penalty::Penalty},
 };
@@ -119,58 +118,64 @@ impl Pusher {
         Ok(IpNet::new(address, length as u8).map_or(address.into(), |source| source.trunc()))
     }
 
-    /// Blocks the source of an address until then, in nanoseconds of the monotonic clock, at most [`Penalty::LONGEST`] from now.
-    /// The block is [shared](Owner::Shared).
+    /// Blocks a source, by the first address of [it](Self::source_of), until then: in nanoseconds of the monotonic clock, at most
+    /// [`Penalty::LONGEST`] from now. The block is [shared](Owner::Shared). If another policy makes sources larger meanwhile, no packet
+    /// finds the block, unless the larger source has the same first address.
     ///
     /// # Errors
     /// What the system says.
-    pub fn push(&mut self, address: IpAddr, until: u64) -> Result<Pushed> {
-        self.push_for(Owner::Shared, address, until)
+    pub fn push(&mut self, source: IpAddr, until: u64) -> Result<Pushed> {
+        self.push_for(Owner::Shared, source, until)
     }
 
     /// The same for an owner. One of [CrowdSec](Owner::CrowdSec) ends then also if it was to end later.
     ///
     /// # Errors
     /// What the system says.
-    pub fn push_for(&mut self, owner: Owner, address: IpAddr, until: u64) -> Result<Pushed> {
-        let push = Push { source: address.into(), lifts: 0, until, owner: owner as u64 };
+    pub fn push_for(&mut self, owner: Owner, source: IpAddr, until: u64) -> Result<Pushed> {
+        let push = Push { source: source.into(), lifts: 0, until, owner: owner as u64 };
         Ok(match self.run(push)? {
             push::DONE => Pushed::Blocked,
-            push::LONGER => Pushed::Longer(self.pushed_until(address)?.unwrap_or(until)),
+            push::LONGER => Pushed::Longer(self.pushed_until(source)?.unwrap_or(until)),
             push::ALLOWED => Pushed::Allowed,
             push::FULL => Pushed::Full,
             other => return Err(failed(other)),
         })
     }
 
-    /// Ends the [shared](Owner::Shared) block of the source of an address. Returns whether there was one.
+    /// Ends the [shared](Owner::Shared) block of a source, by the first address of it. Returns whether there was one. The source may be
+    /// one of an earlier policy.
     ///
     /// # Errors
     /// What the system says.
-    pub fn lift(&mut self, address: IpAddr) -> Result<bool> {
-        self.lift_for(Owner::Shared, address)
+    pub fn lift(&mut self, source: IpAddr) -> Result<bool> {
+        self.lift_for(Owner::Shared, source)
     }
 
     /// The same for an owner.
     ///
     /// # Errors
     /// What the system says.
-    pub fn lift_for(&mut self, owner: Owner, address: IpAddr) -> Result<bool> {
-        let source = address.into();
-        match self.run(Push { source, lifts: push::LIFT, until: 0, owner: owner as u64 })? {
+    pub fn lift_for(&mut self, owner: Owner, source: IpAddr) -> Result<bool> {
+        match self.run(Push {
+            source: source.into(),
+            lifts: push::LIFT,
+            until: 0,
+            owner: owner as u64,
+        })? {
             push::DONE => Ok(true),
             push::NOT_BLOCKED => Ok(false),
             other => Err(failed(other)),
         }
     }
 
-    /// Until when a [shared](Owner::Shared) block of the source of an address lasts, or did, in nanoseconds of the monotonic clock.
+    /// Until when a [shared](Owner::Shared) block of a source lasts, or did, by its first address, in nanoseconds of the monotonic clock.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn pushed_until(&self, address: IpAddr) -> Result<Option<u64>> {
-        let source = Address::from(address).masked(&self.maps.settings_in_force()?.mask);
-        let offence = self.maps.offence(&OffenceKey { source, limit: Penalty::PUSHED })?;
+    pub(crate) fn pushed_until(&self, source: IpAddr) -> Result<Option<u64>> {
+        let offence =
+            self.maps.offence(&OffenceKey { source: source.into(), limit: Penalty::PUSHED })?;
         Ok(offence.map(|offence| Owner::Shared.end(&offence)))
     }
 

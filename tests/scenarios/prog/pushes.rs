@@ -13,7 +13,10 @@ use limiter_tests::{
 };
 use limiter_userspace::{
     datapath::pushes::{Owner, Pushed},
-    policy::{Policy, model::KeyPart},
+    policy::{
+        Policy,
+        model::{KeyPart, KeyPrefix},
+    },
     query::Inquiry,
 };
 
@@ -70,10 +73,8 @@ fn a_pushed_block_drops_all_packets_of_its_source_until_it_ends() {
 
     // Of IPv6, the /64 is a source.
     let v6 = |text: &str| udp(text.parse::<IpAddr>().unwrap());
-    assert_eq!(
-        pusher.push("2001:db8:0:1::7".parse().unwrap(), second + SECOND).unwrap(),
-        Pushed::Blocked
-    );
+    let source = pusher.source_of("2001:db8:0:1::7".parse().unwrap()).unwrap().addr();
+    assert_eq!(pusher.push(source, second + SECOND).unwrap(), Pushed::Blocked);
     assert_eq!(reason_at(&mut program, second, &v6("2001:db8:0:1::8")), Reason::Penalty);
     program.check_accounts().unwrap();
     drop(pusher);
@@ -117,6 +118,35 @@ fn a_pushed_block_stays_with_another_policy_and_other_tables_and_ends_when_it_is
     program.split().unwrap().1.forgive(&["10.0.0.2/32".parse().unwrap()]).unwrap();
     program.apply(&policy(&[])).unwrap();
     assert_eq!(reason_at(&mut program, NOW, &udp(OTHER)), Reason::Conform);
+    drop(pusher);
+    program.close().unwrap();
+}
+
+/// Who pushes and lifts goes by what sources were a moment before.
+#[test]
+fn a_push_or_the_end_of_one_is_of_no_larger_source_than_was_asked_for() {
+    let mut program = TestProgram::fresh(SMALL, &policy(&[]), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let mut pusher = program.pusher().unwrap();
+    let [small, other, large] =
+        ["2001:db8:0:1::", "2001:db8:0:2::", "2001:db8::"].map(|it| it.parse::<IpAddr>().unwrap());
+    for owner in [Owner::Shared, Owner::CrowdSec] {
+        let mut wide = policy(&[]);
+        wide.set_key_prefix(KeyPrefix { ipv4: 32, ipv6: 48 }).unwrap();
+        program.apply(&wide).unwrap();
+        let end = NOW + 9 * SECOND;
+        assert_eq!(pusher.push_for(owner, small, end).unwrap(), Pushed::Blocked);
+        assert_eq!(reason_at(&mut program, NOW, &udp(other)), Reason::Conform);
+        assert_eq!(pusher.push_for(owner, large, end).unwrap(), Pushed::Blocked);
+        assert_eq!(reason_at(&mut program, NOW, &udp(other)), Reason::Penalty);
+        assert!(pusher.lift_for(owner, small).unwrap());
+        assert_eq!(reason_at(&mut program, NOW, &udp(other)), Reason::Penalty);
+        assert_eq!(pusher.maps().pushed(owner, NOW).unwrap(), [(large, end)]);
+        assert!(pusher.lift_for(owner, large).unwrap());
+        program.apply(&policy(&[])).unwrap();
+        assert_eq!(reason_at(&mut program, NOW, &udp(small)), Reason::Conform);
+    }
+    program.check_accounts().unwrap();
     drop(pusher);
     program.close().unwrap();
 }

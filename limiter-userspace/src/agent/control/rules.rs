@@ -146,11 +146,11 @@ impl Rules {
             let longest = longest(&pusher.maps().in_force()?.policy, asked.limit.as_deref());
             length = longest.map_or(length, |longest| length.min(longest));
         }
-        let before = pusher.pushed_until(asked.subject)?.filter(|until| *until > now);
-        let pushed = pusher.push(asked.subject, now.saturating_add(length))?;
+        let before = pusher.pushed_until(source.addr())?.filter(|until| *until > now);
+        let pushed = pusher.push(source.addr(), now.saturating_add(length))?;
         Ok(match pushed {
             Pushed::Blocked => {
-                if let Some(until) = pusher.pushed_until(asked.subject)? {
+                if let Some(until) = pusher.pushed_until(source.addr())? {
                     self.owners.note(source, user, before, until, now);
                 }
                 if let Some(records) = &mut self.records {
@@ -178,11 +178,11 @@ impl Rules {
     ) -> Result<LiftResult> {
         let source = pusher.source_of(address)?;
         let now = query::now();
-        let until = pusher.pushed_until(address)?.filter(|until| *until > now);
+        let until = pusher.pushed_until(source.addr())?.filter(|until| *until > now);
         if user != 0 && until.is_some_and(|until| !self.owners.is_of(source, user, until)) {
             return Ok(LiftResult::NotYours);
         }
-        let is_lifted = pusher.lift(address)?;
+        let is_lifted = pusher.lift(source.addr())?;
         Ok(if is_lifted { LiftResult::Lifted } else { LiftResult::NotBlocked })
     }
 
