@@ -184,7 +184,7 @@ impl Bouncer {
         self.pushes.open();
         let in_force = maps.in_force()?;
         let key_prefix = in_force.policy.key_prefix;
-        let mut held = self.pushes.held(&maps, key_prefix, now)?;
+        let mut held = self.pushes.held(&maps, now)?;
         if !is_restored {
             self.decisions = Decisions::default();
             self.decisions.restore(in_force.run_time.entries().iter(), &held);

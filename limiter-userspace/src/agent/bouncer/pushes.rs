@@ -50,15 +50,16 @@ impl Pushes {
     }
 
     /// The blocks that were pushed and run at `now`, in seconds of Unix time. The kernel has them, so they are known after a restart.
-    pub(super) fn held(&mut self, maps: &Maps, key_prefix: KeyPrefix, now: u64) -> Result<Pushed> {
+    /// Some may be of sources as an earlier policy had them.
+    pub(super) fn held(&mut self, maps: &Maps, now: u64) -> Result<Pushed> {
         let at = query::now();
         let records = self.records(|| maps.pushed(Owner::CrowdSec, at))?;
         let can_push = self.is_on && self.fault.is_none();
         let most = if can_push { maps.offence_records()? / SHARE } else { 0 };
         let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(records.len());
         let end = |end: u64| now.saturating_add(end.saturating_sub(at).div_ceil(SECOND));
-        let records = records.into_iter().filter(|(source, _)| is_source(*source, key_prefix));
-        Ok(Pushed { ends: records.map(|(source, until)| (source, end(until))).collect(), room })
+        let ends = records.into_iter().map(|(source, until)| (source, end(until)));
+        Ok(Pushed { ends: ends.collect(), room })
     }
 
     /// The records of pushed blocks. They are not read again, which takes milliseconds, where none is left and none is to be pushed.
@@ -146,12 +147,6 @@ pub(super) fn over(held: &Pushed, planned: &Plan, is_put: bool) -> Vec<IpAddr> {
     over.filter(|source| !cover.has(**source)).copied().collect()
 }
 
-/// Whether an address is the first one of a source. A block that was pushed when sources were smaller may have another one: packets do
-/// not find it, and to end it would end the block of the source that its address is in now.
-fn is_source(address: IpAddr, key_prefix: KeyPrefix) -> bool {
-    key_prefix.widened(address.into()).addr() == address
-}
-
 /// Blocks a source for so many seconds, unless there is no room. Returns whether it is blocked.
 fn push(pusher: &mut Pusher, source: IpAddr, seconds: u64) -> Result<bool> {
     let until = query::now().saturating_add(seconds.saturating_mul(SECOND));
@@ -183,28 +178,27 @@ mod tests {
     }
 
     #[test]
-    fn a_ban_stays_pushed_after_sources_became_larger() {
-        let decisions = banned("Ip", "2001:db8:0:1::7");
-        let mut layers = Layers::default();
-        let mut kernel = BTreeMap::new();
-        for length in [64, 48, 48, 48] {
-            layers.policy.key_prefix.ipv6 = length;
-            let key_prefix = layers.policy.key_prefix;
-            // The kernel masks what it is asked for.
-            let source_of = |address: IpAddr| key_prefix.widened(address.into()).addr();
-            let records = kernel.iter().map(|(source, until)| (*source, *until));
-            let ends = records.filter(|(source, _)| is_source(*source, key_prefix)).collect();
-            let mut held = Pushed { ends, room: 9 };
-            let planned = plan(&decisions, &layers, &held);
-            for (source, until) in &planned.pushed {
-                kernel.insert(source_of(*source), *until);
-                held.ends.insert(*source, *until);
+    fn a_ban_is_pushed_anew_after_sources_became_larger_and_its_smaller_block_ends() {
+        for is_restarted in [false, true] {
+            let mut decisions = banned("Ip", "2001:db8:0:1::7");
+            let mut layers = Layers::default();
+            let mut kernel = BTreeMap::new();
+            for length in [64, 48, 48] {
+                layers.policy.key_prefix.ipv6 = length;
+                let held = Pushed { ends: kernel.clone(), room: 9 };
+                if is_restarted && length != 64 {
+                    decisions = Decisions::default();
+                    decisions.restore([].iter(), &held);
+                }
+                let planned = plan(&decisions, &layers, &held);
+                kernel.extend(&planned.pushed);
+                for source in over(&held, &planned, true) {
+                    kernel.remove(&source);
+                }
+                let source: IpAddr = "2001:db8:0:1::7".parse().unwrap();
+                let source = layers.policy.key_prefix.widened(source.into()).addr();
+                assert_eq!(kernel.keys().collect::<Vec<_>>(), [&source], "/{length}");
             }
-            for source in over(&held, &planned, true) {
-                kernel.remove(&source_of(source));
-            }
-            let source = source_of("2001:db8:0:1::7".parse().unwrap());
-            assert!(kernel.contains_key(&source), "/{length}: {kernel:?}");
         }
     }
 

@@ -112,6 +112,32 @@ fn a_ban_of_an_address_takes_no_change_of_the_policy() {
 }
 
 #[test]
+fn a_ban_stays_when_sources_became_larger_while_crowdsec_and_the_agent_were_away() {
+    let bench = Bench::new();
+    let document = Document::new("limits: []");
+    let mut setup = Setup::new(&bench, &document);
+    bench.done(ROOM);
+    setup.decide("Ip", "2001:db8:7:1::7", &["--duration", "1h"]);
+    let agent = setup.pushing();
+    setup.wait_for_pushed(1);
+    assert!(setup.is_blocked("2001:db8:7:1::8") && !setup.is_blocked("2001:db8:7:2::8"));
+    agent.end_past_others();
+    setup.crowdsec.stop();
+    document.write("defaults: {key_prefix: {ipv6: 48}}");
+    bench.done(&document.in_place("policy apply FILE"));
+    let agent = setup.pushing();
+    setup.wait_for_pushed(1);
+    assert!(setup.is_blocked("2001:db8:7:2::8"));
+    agent.end_past_others();
+    document.write("defaults: {key_prefix: {ipv6: 47}}");
+    bench.done(&document.in_place("policy apply FILE"));
+    let agent = setup.agent();
+    setup.wait_for(&["2001:db8:6::/47"]);
+    assert!(setup.is_dropped("2001:db8:6::8") && !setup.is_blocked("2001:db8:7:1::8"));
+    agent.end_past_others();
+}
+
+#[test]
 fn thousands_of_decisions_are_pushed_at_once() {
     const COUNT: u32 = 5_000;
     let bench = Bench::new();
