@@ -451,6 +451,15 @@ fn commands_push_blocks_and_end_them() {
         said("penalty del --all --push"),
         "penalty: the pushed blocks of 2 sources are ended\n"
     );
+    // Also one that no packet finds, since sources became larger.
+    bench.done("penalty add 2001:db8:9:1::1 --for 1h --push");
+    let document = Document::new("defaults: {key_prefix: {ipv6: 48}}");
+    bench.done(&document.in_place("policy apply FILE"));
+    assert_eq!(
+        said("penalty del --all --push"),
+        "penalty: the pushed block of 2001:db8:9:1:: is ended\n"
+    );
+    assert_eq!(said("penalty del --all --push"), "penalty: no push blocks anybody\n");
     // That by hand stays.
     send(&bench, [192, 0, 2, 1], 10);
     assert_eq!(dropped(), 30);

@@ -153,7 +153,12 @@ pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) ->
         Some(given) => sources(given, &pusher)?,
         None => {
             let pushed = pusher.maps().pushed(Owner::Shared, query::now())?;
-            pushed.into_iter().map(|(source, _)| pusher.source_of(source)).collect::<Result<_>>()?
+            // Also those of sources as an earlier policy had them, which an address alone names.
+            let as_it_is = |(source, _): (IpAddr, u64)| -> Result<IpNet> {
+                let now = pusher.source_of(source)?;
+                Ok(if now.addr() == source { now } else { source.into() })
+            };
+            pushed.into_iter().map(as_it_is).collect::<Result<_>>()?
         }
     };
     let mut entries = Vec::with_capacity(sources.len());
