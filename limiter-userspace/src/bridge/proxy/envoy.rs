@@ -56,24 +56,25 @@ pub(super) fn write(
         _ => rate_limit(name, is_closed, domain(policy)),
     };
     let all = "{ prefix: \"/\" }";
-    let (routes, filters) = match failing {
+    let (runtime, routes, filters) = match failing {
         Failing::Partly(requests) => {
             // A route is asked about by one of the two.
             let closed = requests.iter().flat_map(matchings);
             let closed = closed.map(|of| route(&of, &actions, Some(OPEN)));
             (
+                LONG_EXPRESSIONS,
                 closed.collect::<String>() + &route(all, &actions, Some(CLOSED)),
                 filter(OPEN, false) + &filter(CLOSED, true),
             )
         }
-        Failing::Open => (route(all, &actions, None), filter(alone, false)),
-        Failing::Closed { .. } => (route(all, &actions, None), filter(alone, true)),
+        Failing::Open => ("", route(all, &actions, None), filter(alone, false)),
+        Failing::Closed { .. } => ("", route(all, &actions, None), filter(alone, true)),
     };
     write!(
         f,
         r#"# limiter before a service: printed by `limiter bridge config {name}`.
 # {words}
-{note}static_resources:
+{note}{runtime}static_resources:
   listeners:
   # Where clients come in.
   - name: clients
@@ -148,50 +149,48 @@ fn route(matching: &str, actions: &str, disabled: Option<&str>) -> String {
     )
 }
 
-/// The most bytes of texts in a regular expression. Envoy refuses one whose program has more than 100 instructions, which are
-/// about one for each byte.
-const LONGEST: usize = 80;
+/// The most bytes of the texts in a regular expression. RE2 compiles it to up to 174,000 instructions: about one for each byte,
+/// and up to five for a `k` or an `s`, which have other forms in Unicode.
+const LONGEST: usize = 32_768;
 
-/// A text as a regular expression. Of a long one, the beginning counts.
-fn beginning(text: &&str) -> String {
-    match text.split_at_checked(LONGEST) {
-        Some((begin, rest)) if !rest.is_empty() => literal(begin) + ".*",
-        _ => literal(text),
+/// Has Envoy take expressions of more than its 100 instructions.
+const LONG_EXPRESSIONS: &str =
+    "# Keep this with the routes. Without it, Envoy refuses to load long regular expressions.
+layered_runtime:
+  layers:
+  - name: limiter
+    static_layer: { re2.max_program_size.error_level: 174000 }
+";
+
+/// Which requests the routes of a limit are for.
+fn matchings(requests: &Requests<'_>) -> Vec<String> {
+    let literals = |texts: &[&str]| alternatives(texts.iter().map(|it| literal(it)), LONGEST);
+    let methods = conditions(&literals(&requests.methods), any_of, "[^ ]*");
+    let host = |it: &str| format!(", {}", header(":authority", &host_expression(it)));
+    let hosts = conditions(&literals(&requests.hosts), host, "");
+    // Envoy compares the path without a query.
+    let paths = requests.paths.iter().map(|path| match path {
+        Pattern::Exact(path) => literal(path),
+        Pattern::Prefix(path) => literal(path) + ".*",
+    });
+    let unplain = (!requests.paths.is_empty()).then(|| format!("({UNPLAIN}).*"));
+    let paths = conditions(&alternatives(paths.chain(unplain), LONGEST), any_of, ".*");
+    let mut matchings = Vec::new();
+    for method in methods.iter().map(|it| header(":method", it)) {
+        for host in &hosts {
+            matchings.extend(paths.iter().map(|path| {
+                format!("{{ safe_regex: {{ regex: \"(?i){path}\" }}, headers: [{method}{host}] }}")
+            }));
+        }
     }
+    matchings
 }
 
-/// Which requests the routes of a limit are for. Each has one host, one path and some methods, as expressions are to be short.
-fn matchings(requests: &Requests<'_>) -> Vec<String> {
-    let header = |name: &str, expression: &str| {
-        format!(
-            "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"(?i){expression}\" }} }} }}"
-        )
-    };
-    let methods = alternatives(requests.methods.iter().map(beginning), LONGEST);
-    let methods = conditions(&methods, any_of, "[^ ]*");
-    let host = |host| format!(", {}", header(":authority", &host_expression(&beginning(host))));
-    let mut hosts: Vec<_> = requests.hosts.iter().map(host).collect();
-    if hosts.is_empty() {
-        hosts.push(String::new());
-    }
-    let of_method = |method: &String| {
-        let method = header(":method", method);
-        hosts.iter().map(move |host| format!("{method}{host}"))
-    };
-    let headers: Vec<_> = methods.iter().flat_map(of_method).collect();
-    let path = |path: &&Pattern| match path {
-        Pattern::Exact(path) => format!("path: \"{path}\""),
-        Pattern::Prefix(path) => format!("prefix: \"{path}\""),
-    };
-    let mut paths: Vec<_> = requests.paths.iter().map(path).collect();
-    let rest = if paths.is_empty() { ".*".to_owned() } else { format!("({UNPLAIN}).*") };
-    paths.push(format!("safe_regex: {{ regex: \"{rest}\" }}"));
-    let of_path = |path: &String| {
-        let of =
-            |headers: &String| format!("{{ {path}, case_sensitive: false, headers: [{headers}] }}");
-        headers.iter().map(of).collect::<Vec<_>>()
-    };
-    paths.iter().flat_map(of_path).collect()
+/// A condition on a header.
+fn header(name: &str, expression: &str) -> String {
+    format!(
+        "{{ name: \"{name}\", string_match: {{ safe_regex: {{ regex: \"(?i){expression}\" }} }} }}"
+    )
 }
 
 /// What takes places from clients, and what hands them on to the service.

@@ -321,27 +321,36 @@ mod tests {
         }
     }
 
-    /// It starts with none whose program has more than 100 instructions.
+    /// It tries the routes one after the other at every request.
     #[test]
-    fn envoy_has_short_regular_expressions_for_long_limits() {
-        let mut limit = RequestLimit::new("a", &[]);
-        limit.on_failure = OnFailure::Closed;
-        let host = "host.".repeat(20);
-        let method = "METHOD-".repeat(20);
-        let paths = (Field::Path, ["/some/path/"; 2]);
-        let more = [(Field::Host, ["host", &host]), (Field::Method, ["METHOD-", &method])];
-        for (field, starts) in [paths].into_iter().chain(more) {
-            let texts = (0..40).map(|at| Pattern::Exact(format!("{}{at}", starts[at % 2])));
-            limit.matching.fields.insert(field, texts.collect());
-        }
-        let policy = Policy { on_requests: vec![limit], ..Policy::default() };
-        for proxy in [Proxy::Envoy, Proxy::EnvoyExtAuthz] {
-            let bridge = Place::Unix("/run/a.sock".to_owned());
-            let text = Config { proxy, bridge: &bridge, policy: &policy }.to_string();
-            let expressions = text.split("regex: \"").skip(1).filter_map(|it| it.split('"').next());
-            let longest = expressions.max_by_key(|it| it.len()).unwrap();
-            // A dot is written as three, and is one instruction.
-            assert!(longest.replace("[.]", ".").len() <= 101, "{longest}");
+    fn envoy_has_few_routes_for_long_limits() {
+        let short: fn(usize) -> String = |at| format!("/{at}/example");
+        let long: fn(usize) -> String = |at| format!("{at:03}{}", "a".repeat(253));
+        let dots: fn(usize) -> String = |at| format!("{at:03}{}", ".".repeat(253));
+        for (form, counts, routes, bytes) in [
+            (short, [40, 40, 0], 1, 10_000),
+            (short, [256, 256, 64], 1, 30_000),
+            (long, [256, 256, 64], 9, 1_500_000),
+            (dots, [256, 256, 64], 98, 10_000_000),
+        ] {
+            let mut limit = RequestLimit::new("a", &[]);
+            limit.on_failure = OnFailure::Closed;
+            for (field, count) in [Field::Host, Field::Path, Field::Method].into_iter().zip(counts)
+            {
+                let texts = (0..count).map(|at| Pattern::Exact(form(at)));
+                limit.matching.fields.insert(field, texts.collect());
+            }
+            let policy = Policy { on_requests: vec![limit], ..Policy::default() };
+            for proxy in [Proxy::Envoy, Proxy::EnvoyExtAuthz] {
+                let text = Config { proxy, bridge: &proxy.bridge(), policy: &policy }.to_string();
+                // The last route is for the other requests.
+                assert_eq!(text.matches("- match: ").count(), routes + 1);
+                assert!(text.len() <= bytes, "{} > {bytes}", text.len());
+                let expressions = text.split("regex: \"").skip(1);
+                let mut lengths = expressions.filter_map(|it| Some(it.split_once('"')?.0.len()));
+                assert!(lengths.all(|length| length < 33_000));
+                assert!(text.contains("re2.max_program_size.error_level: 174000"));
+            }
         }
     }
 

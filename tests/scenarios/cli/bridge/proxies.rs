@@ -688,7 +688,8 @@ fn an_error_of_another_directive_of_caddy_stays_one() {
 /// As many and as long as an operator may write them.
 fn long_closed_limits_are_loaded(name: &str) {
     let list = |texts: Vec<String>| texts.join(", ");
-    let path = |at| format!("/{}/{at}", "path".repeat(60));
+    // RE2, which Envoy has, takes more instructions for `k` and `s`.
+    let path = |at| format!("/{at}/{}", "risk".repeat(60));
     let paths = list((0..250).map(path).collect());
     let host = |at| format!("{}service-{at}.example", "business.".repeat(12));
     let hosts = list((0..20).map(host).collect());
@@ -712,15 +713,13 @@ fn long_closed_limits_are_loaded(name: &str) {
         let raw = format!("{line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         exchange(&mut proxy.connect(2).unwrap(), raw).unwrap().status
     };
-    // Envoy compares the first 80 characters.
-    let same_start = if name.starts_with("envoy") { 503 } else { 200 };
     for (line, host, expected) in [
         (&*format!("GET {}", path(0)), "x", 503),
         (&format!("GET {}", path(249)), "x", 503),
         (&format!("GET {}", path(250)), "x", 200),
         ("PUT /h", &host(19), 503),
         ("BIND /h", &host(19), 503),
-        ("PUT /h", &host(20), same_start),
+        ("PUT /h", &host(20), 200),
         ("PROPFIND /h", &host(19), 200),
         ("PUT /other", &host(19), 200),
         ("PUT /h", "business.example", 200),
