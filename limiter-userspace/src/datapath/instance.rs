@@ -315,12 +315,7 @@ impl Instance {
     pub fn keep_run_time(self) -> Result<()> {
         let Self { pins, mut maps, lock, .. } = self;
         drop(lock);
-        let kept = keep(&pins, &maps);
-        // The change is in force and kept. If this fails, or somebody else changes something, the next change takes longer.
-        if let Ok(Some(_changing)) = Lock::try_take(&pins, Right::Change) {
-            let _: Result<()> = maps.prepare();
-        }
-        kept
+        keep_and_prepare(&pins, &mut maps)
     }
 
     /// The same for whoever attaches, who keeps that lock and has given back the one of
@@ -328,8 +323,8 @@ impl Instance {
     ///
     /// # Errors
     /// As [`keep_run_time`](Self::keep_run_time).
-    pub fn keep_run_time_attaching(&self) -> Result<()> {
-        keep(&self.pins, &self.maps)
+    pub fn keep_run_time_attaching(&mut self) -> Result<()> {
+        keep_and_prepare(&self.pins, &mut self.maps)
     }
 
     /// Its maps.
@@ -643,6 +638,20 @@ fn keep_of_older(pins: &Pins) -> Result<()> {
     Writing::take(path, pins.patience())
         .and_then(|writing| writing.add(&lists, now))
         .map_err(|error| Error::Unkept { source: Box::new(error) })
+}
+
+/// Does what [`keep`] does, and prepares the change after a long list.
+fn keep_and_prepare(pins: &Pins, maps: &mut Maps) -> Result<()> {
+    let kept = keep(pins, maps);
+    // The change is in force and kept. If this fails, or somebody else changes something, the next change takes longer.
+    if maps.unprepared.is_some()
+        && let Ok(Some(_changing)) = Lock::try_take(pins, Right::Change)
+        && pins.in_use().and_then(|in_use| maps.are_pinned(&in_use)).unwrap_or(false)
+    {
+        let _: Result<()> = maps.prepare();
+    }
+    maps.unprepared = None;
+    kept
 }
 
 /// Has the run-time lists that are in force by now in their file.

@@ -25,11 +25,23 @@ use super::{
     bpffs::Pins,
     layout::{OPTIONAL, Optional, SHAPES, shape_of},
     object::{number, object, pinned, typed},
-    policy::{StoredPolicy, Unprepared},
+    policy::StoredPolicy,
     prefix_rules::PrefixRules,
     sizes::Sizes,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    policy::Tables,
+};
+
+/// What was put in force, and may be written into the other half.
+pub(super) struct Unprepared {
+    pub(super) tables: Tables,
+    pub(super) document: Vec<u8>,
+    pub(super) epoch: u32,
+    /// Whether the trie of sources was written as a whole.
+    pub(super) is_whole: bool,
+}
 
 /// The maps of an instance.
 pub struct Maps {

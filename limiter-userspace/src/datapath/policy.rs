@@ -34,7 +34,7 @@ use limiter_common::{
 pub(super) use self::document::document_of;
 pub use self::document::{Origin, StoredPolicy};
 use super::{
-    maps::Maps,
+    maps::{Maps, Unprepared},
     object::object,
     sizes::Sizes,
     stored_tries::{Prefix, Tries},
@@ -54,15 +54,6 @@ use crate::{
 const PREPARED: RangeInclusive<usize> = 4_096..=262_144;
 /// By how many bytes the documents of both halves differ if their lists do by some thousand prefixes.
 const FAR: usize = 32 << 10;
-
-/// What was put in force, and may be written into the other half.
-pub(super) struct Unprepared {
-    tables: Tables,
-    document: Vec<u8>,
-    epoch: u32,
-    /// Whether the trie of sources was written as a whole.
-    is_whole: bool,
-}
 
 impl Maps {
     /// The policy in force.
@@ -266,10 +257,8 @@ impl Maps {
             return Ok(());
         }
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-        // First, so that there are never three of them.
-        self.forget_document(other & 1)?;
-        self.exchange(map::PREFIXES, other, None)?;
-        self.write_tries(&tables, None, other)?;
+        let left = document::tries_of(&self.document(other & 1)?);
+        self.write_tries(&tables, left.as_ref(), other)?;
         self.write_document(&document, other & 1)
     }
 
