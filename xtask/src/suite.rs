@@ -166,20 +166,25 @@ pub(crate) fn run(selection: Selection, depth: Depth) -> Result<ExitCode> {
         outcomes.push(lint::run(&toolchain));
     }
     let start = Instant::now();
-    let built = Built::new(&toolchain, privilege, depth, selected)?;
-    phases.push(("build", start.elapsed()));
-
-    let beside = thread::scope(|scope| -> Result<Vec<Outcome>> {
-        let beside = scope.spawn(|| built.run_beside());
-        if selected(Selection::Unit) {
-            outcomes.push(run_unit(&toolchain, depth)?);
-        }
-        if let Some(integration) = &built.integration {
-            outcomes.extend(integration.run_all(&privileged)?);
-        }
-        Ok(beside.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })?;
-    outcomes.extend(beside);
+    let ran = Built::new(&toolchain, privilege, depth, selected).and_then(|built| {
+        phases.push(("build", start.elapsed()));
+        thread::scope(|scope| {
+            let beside = scope.spawn(|| built.run_beside());
+            if selected(Selection::Unit) {
+                outcomes.push(run_unit(&toolchain, depth)?);
+            }
+            if let Some(integration) = &built.integration {
+                outcomes.extend(integration.run_all(&privileged)?);
+            }
+            outcomes.extend(beside.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            Ok(())
+        })
+    });
+    if let Err(error) = ran {
+        // What failed before it is told, too.
+        conclude(&outcomes);
+        return Err(error);
+    }
     phases.push(("all of it", begin.elapsed()));
     report(&outcomes);
     report_times(&outcomes, &phases, depth);
