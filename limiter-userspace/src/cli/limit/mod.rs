@@ -78,7 +78,7 @@ pub(super) struct Del {
     /// Delete the override of this prefix
     #[arg(long, value_name = "PREFIX", conflicts_with = "all")]
     src: Option<String>,
-    /// Delete all overrides too
+    /// Delete its overrides too, and the limit from the policy: without it, the limit is only off
     #[arg(long)]
     all: bool,
     #[command(flatten)]

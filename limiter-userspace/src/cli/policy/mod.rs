@@ -41,9 +41,9 @@ pub(super) enum PolicyCommand {
     Diff(Diff),
     /// Put a policy document in force, as a whole between two packets
     Apply(Apply),
-    /// Keep the policy that was applied with --confirm or --for
+    /// Keep the policy that was applied with --confirm, or attached with --for
     Confirm,
-    /// Restore the policy before the one that was applied with --confirm or --for
+    /// Restore the policy before the one that was applied with --confirm, or attached with --for
     Revert,
     /// Print the policy in force as a document
     Show,

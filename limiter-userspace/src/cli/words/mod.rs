@@ -312,6 +312,13 @@ impl Line {
             }
             "burst" => given(&|it| self.is("NUMBER", it)).unwrap_or_else(|| "2k".to_owned()),
             "name" => name().unwrap_or_else(|| "source".to_owned()),
+            "label" => {
+                name().filter(|it| !it.contains("port")).unwrap_or_else(|| "NAME".to_owned())
+            }
+            "after" => {
+                let mut after = self.rest.iter().skip_while(|it| *it != word);
+                after.find(|it| self.is("NUMBER", it)).cloned().unwrap_or_else(|| "PORT".to_owned())
+            }
             "iface" => given(&|it| self.is("IFACE", it)).or_else(name).unwrap_or_else(|| {
                 // Of several, none is guessed.
                 let mut others = (self.interfaces)().into_iter().filter(|name| name != "lo");

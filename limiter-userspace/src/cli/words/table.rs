@@ -378,8 +378,18 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer(
         "limit|limit set|limit add",
+        "udp+NUMBER tcp+NUMBER udp+port tcp+port udp+dport tcp+dport",
+        "`limiter limit add {label} --match {word}:{after} --rate {slow}` makes a limit of that port",
+    ),
+    answer(
+        "limit|limit set|limit add",
         "udp tcp icmp",
         "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
+    ),
+    answer(
+        "limit add",
+        "NUMBER",
+        "a port has its protocol, such as `--match tcp:{word}`; a rate has its option, such as `--rate {word}/s`",
     ),
     answer("limit add", "RATE", "a rate has its option: `--rate {word}`"),
     answer(
