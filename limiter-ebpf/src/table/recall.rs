@@ -119,8 +119,8 @@ impl OldRef<Source> {
                     .cast_mut()
                     .cast::<u64>()
                     .add(word)
-                    .write_volatile(0)
-            };
+                    .write_volatile(0);
+            }
             found
         };
         let pending = PendingTally(take(old!(layout.source_pending), 0)).tally();
