@@ -1,10 +1,7 @@
 //! The sets of the table of sources.
 
 use limiter_common::{
-    abi::{
-        layout::shared,
-        table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
-    },
+    abi::table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
     algorithm::binding::PATIENCE,
     base::{address::Address, word::Word as _},
     table::{
@@ -198,7 +195,7 @@ impl SetRef {
     /// The number of the entry of a way.
     #[inline(always)]
     pub(crate) const fn entry(&self, way: usize) -> u32 {
-        shared::entry(self.number, way)
+        self.number * WAYS as u32 + way as u32
     }
 }
 
