@@ -12,7 +12,7 @@ use limiter_userspace::policy::{Builtin, Policy};
 use super::{NOW, counted, kernel::check_loaded, policy, tokens, udp};
 
 /// Instructions that a kernel may verify until it accepts a program with messages, which is for builds to find faults with.
-const BUDGET: u32 = 300_000;
+const BUDGET: u32 = 250_000;
 
 const TARGET: [u8; 4] = [198, 51, 100, 1];
 
