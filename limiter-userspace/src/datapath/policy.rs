@@ -248,16 +248,17 @@ impl Maps {
             return Ok(());
         }
         let head = self.read_head()?;
+        if head.epoch as u32 != epoch || head.revert.at(epoch).is_some() {
+            return Ok(());
+        }
         let other = epoch.wrapping_add(1);
-        if head.epoch as u32 != epoch
-            || head.revert.at(epoch).is_some()
-            // Also after a list that was there before, and gone for one change.
-            || !is_whole && self.document(other & 1)?.len().abs_diff(document.len()) <= FAR
-        {
+        let before = self.document(other & 1)?;
+        // Also after a list that was there before, and gone for one change.
+        if !is_whole && before.len().abs_diff(document.len()) <= FAR {
             return Ok(());
         }
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-        let left = document::tries_of(&self.document(other & 1)?);
+        let left = document::tries_of(&before);
         self.write_tries(&tables, left.as_ref(), other)?;
         self.write_document(&document, other & 1)
     }
