@@ -80,12 +80,12 @@ pub fn replace_private(path: &Path, content: &[u8]) -> Result<()> {
 /// Removes the new files that writers of this path left who were killed. Nobody else may be writing it.
 pub fn remove_left_beside(path: &Path) {
     let (Some(name), Ok(files)) = (path.file_name(), fs::read_dir(folder_of(path))) else { return };
-    let of_writer = |file: &OsStr| {
-        let rest = file.as_bytes().strip_prefix(name.as_bytes())?.strip_prefix(b".")?;
-        let process = rest.strip_suffix(b".new")?;
-        (!process.is_empty() && process.iter().all(u8::is_ascii_digit)).then_some(())
+    let is_left = |file: &OsStr| {
+        let rest = file.as_bytes().strip_prefix(name.as_bytes());
+        let process = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".new"));
+        process.is_some_and(|it| !it.is_empty() && it.iter().all(u8::is_ascii_digit))
     };
-    for file in files.flatten().filter(|file| of_writer(&file.file_name()).is_some()) {
+    for file in files.flatten().filter(|file| is_left(&file.file_name())) {
         // What cannot be removed takes its room, and is in nobody's way.
         let _: io::Result<()> = fs::remove_file(file.path());
     }

@@ -313,7 +313,8 @@ impl Line {
             "burst" => given(&|it| self.is("NUMBER", it)).unwrap_or_else(|| "2k".to_owned()),
             "name" => name().unwrap_or_else(|| "source".to_owned()),
             "label" => {
-                name().filter(|it| !it.contains("port")).unwrap_or_else(|| "NAME".to_owned())
+                let is_word = |it: &String| ["port", "dport"].contains(&it.as_str());
+                name().filter(|it| !is_word(it)).unwrap_or_else(|| "NAME".to_owned())
             }
             "after" => {
                 let mut after = self.rest.iter().skip_while(|it| *it != word);
