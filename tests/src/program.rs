@@ -131,7 +131,7 @@ struct Tables {
     debts: Array<MapData, Debts>,
     fragments: Array<MapData, u64>,
     sources: Array<MapData, Source>,
-    shared: Array<MapData, Source>,
+    untracked: Array<MapData, Source>,
     counters: PerCpuArray<MapData, SlotCounters>,
 }
 
@@ -143,7 +143,7 @@ impl Tables {
             debts: typed(pins, map::DEBTS)?,
             fragments: typed(pins, map::FRAGMENTS)?,
             sources: typed(pins, map::SOURCES)?,
-            shared: typed(pins, map::SHARED_SOURCES)?,
+            untracked: typed(pins, map::SHARED_SOURCES)?,
             counters: typed(pins, map::COUNTERS)?,
         })
     }
@@ -579,10 +579,10 @@ impl Loaded {
     /// # Errors
     /// Fails if the source has no entry, or if a map cannot be read or written.
     pub fn change_source(&mut self, key: &Address, change: impl FnOnce(&mut Source)) -> Result<()> {
-        let set = self.maps().place(key)?.set * WAYS as u32;
+        let first = shared::entry(self.maps().place(key)?.set, 0);
         let find =
             |number: &u32| self.tables.sources.get(number, 0).is_ok_and(|it| it.address == *key);
-        let number = (set..set + WAYS as u32).find(find).context("the source has no entry")?;
+        let number = (first..first + WAYS as u32).find(find).context("the source has no entry")?;
         let mut source = self.tables.sources.get(&number, 0)?;
         change(&mut source);
         Ok(self.tables.sources.set(number, source, 0)?)
@@ -674,11 +674,12 @@ impl Loaded {
     /// # Errors
     /// Fails if a system call fails.
     pub fn untracked(&self) -> Result<Source> {
-        self.shared_entry(shared::UNTRACKED)
+        let entry = self.tables.untracked.get(&shared::UNTRACKED, 0);
+        Ok(entry.context("cannot read the totals of sources without an entry")?.settled())
     }
 
     fn shared_entry(&self, number: u32) -> Result<Source> {
-        let entry = self.tables.shared.get(&number, 0).context("cannot read a shared entry")?;
+        let entry = self.tables.sources.get(&number, 0).context("cannot read a shared entry")?;
         Ok(entry.settled())
     }
 
@@ -721,8 +722,15 @@ impl Loaded {
     ///
     /// # Errors
     /// Fails if a system call fails.
-    pub fn forget_sources(&self) -> Result<()> {
+    pub fn forget_sources(&mut self) -> Result<()> {
+        let sources = &mut self.tables.sources;
+        let numbers = 0..shared::LEN;
+        let shared: Vec<Source> =
+            numbers.clone().map(|number| sources.get(&number, 0)).collect::<Result<_, _>>()?;
         self.memory.fill(map::SOURCES, Source::NEW)?;
+        for (number, entry) in numbers.zip(shared) {
+            sources.set(number, entry, 0)?;
+        }
         self.memory.fill(map::SETS, Set::default())?;
         self.memory.fill(map::DEBTS, Debts::default())?;
         self.memory.fill(map::UNTRACKED, 0_u64)
@@ -746,6 +754,7 @@ impl Loaded {
         ] {
             self.memory.blank_map(name)?;
         }
+        self.memory.fill(map::SOURCES, Source::NEW)?;
         self.memory.fill(map::SHARED_SOURCES, Source::NEW)
     }
 

@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use crate::{
     abi::{
-        layout::{LAYOUT_VERSION, map},
+        layout::{LAYOUT_VERSION, map, shared},
         policy::Head,
         state::Bucket,
         table::{Set, Source},
@@ -100,8 +100,10 @@ pub struct Description {
     pub wide_states: u32,
     /// Sets of wide states behind those of buckets; 0 if [`map::WIDE_STATE`] is a hash map by key.
     pub wide_sets: u32,
+    /// Entries of [`map::SOURCES`] before those of the table. If it is 0, they are in [`map::SHARED_SOURCES`].
+    pub source_first: u32,
     /// 0.
-    pub reserved: [u32; 18],
+    pub reserved: [u32; 17],
 }
 
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
@@ -132,7 +134,8 @@ impl Description {
         shared: [0; 24],
         wide_states: 0,
         wide_sets: 0,
-        reserved: [0; 18],
+        source_first: 0,
+        reserved: [0; 17],
     };
 
     /// The description of this version's layout.
@@ -160,7 +163,8 @@ impl Description {
         shared: Self::versions(),
         wide_states: 0,
         wide_sets: 0,
-        reserved: [0; 18],
+        source_first: shared::LEN,
+        reserved: [0; 17],
     };
 
     const fn versions() -> [u32; 24] {
@@ -184,6 +188,25 @@ impl Description {
         } else {
             Standing::Older
         }
+    }
+
+    /// Whether the fields of a [`Source`] are where they are in this version.
+    pub fn has_own_sources(&self) -> bool {
+        let fields = |it: &Self| {
+            [
+                it.source_binding,
+                it.source_address,
+                it.source_words,
+                it.source_scales,
+                it.source_limit_ids,
+                it.source_pending,
+                it.source_dropped,
+                it.source_passed,
+                it.source_refused,
+                it.source_told,
+            ]
+        };
+        fields(self) == fields(&Self::OWN)
     }
 
     /// Whether the layout has a map that other layouts may take over.

@@ -21,7 +21,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 28;
+pub const LAYOUT_VERSION: u32 = 29;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -50,7 +50,8 @@ pub mod map {
     pub const DEBTS: &str = "DEBTS";
     /// Array of [`UntrackedAllowance`](crate::table::untracked::UntrackedAllowance), of each set of sources.
     pub const UNTRACKED: &str = "UNTRACKED";
-    /// Array of [`Source`](crate::abi::table::Source): [`WAYS`](crate::abi::table::WAYS) for each set, in order.
+    /// Array of [`Source`](crate::abi::table::Source): the [`shared`](crate::abi::layout::shared) entries, and behind them
+    /// [`WAYS`](crate::abi::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
     /// Array of [`Bucket`](crate::abi::state::Bucket): [`WAYS`](crate::abi::table::WAYS) for each set, in order, and after those one for
     /// each limit, at its [`tally`](crate::policy::limit::Limit::tally), that the keys without an entry share.
@@ -82,7 +83,9 @@ pub mod map {
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
     pub const FRAGMENTS: &str = "FRAGMENTS";
-    /// Array of [`Source`](crate::abi::table::Source), at the constants of [`shared`](crate::abi::layout::shared).
+    /// Array of [`Source`](crate::abi::table::Source), of which the entry at
+    /// [`UNTRACKED`](crate::abi::layout::shared::UNTRACKED) is used: the last one. Layouts before 29 have all shared entries
+    /// here.
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
     /// Per-CPU array of [`Cached`](crate::memory::cache::Cached), at its [`slot`](crate::memory::cache::Cached::slot).
     pub const CACHE: &str = "CACHE";
@@ -183,11 +186,14 @@ pub mod program {
     pub const PUSH: &str = "limiter_push";
 }
 
-/// Entries of [`map::SHARED_SOURCES`].
+/// Entries of [`map::SOURCES`] before those of the table.
 pub mod shared {
+    use crate::abi::table::WAYS;
+
     /// Frames whose source cannot be read.
     pub const UNREADABLE: u32 = 0;
-    /// Sources that have no entry any more, or none yet, for their totals alone.
+    /// The entry of [`map::SHARED_SOURCES`](super::map::SHARED_SOURCES) with the totals of sources that have no entry any
+    /// more, or none yet. In [`map::SOURCES`](super::map::SOURCES) it is not used.
     pub const UNTRACKED: u32 = 1;
     /// The first of [`OVERFLOWS`] overflow entries. Sources share one when their set has no room for an entry.
     pub const OVERFLOW: u32 = 2;
@@ -200,6 +206,12 @@ pub mod shared {
     #[inline(always)]
     pub const fn overflow(set: u32) -> u32 {
         OVERFLOW + (set & (OVERFLOWS - 1))
+    }
+
+    /// The entry of a way of the table.
+    #[inline(always)]
+    pub const fn entry(set: u32, way: usize) -> u32 {
+        LEN + set * WAYS as u32 + way as u32
     }
 }
 
@@ -225,7 +237,7 @@ pub const CHUNK: usize = 4096;
 pub const EVENT_BYTES: u32 = 1 << 18;
 
 /// Bytes of [`map::SAMPLES`]: room for some hundreds.
-pub const SAMPLE_BYTES: u32 = 1 << 17;
+pub const SAMPLE_BYTES: u32 = 1 << 16;
 
 /// Entries of [`map::TALLIES`]: those of the policy in force and of the one before.
 pub const TALLIES: u32 = 2 * LIMITS;

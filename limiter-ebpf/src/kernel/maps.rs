@@ -102,8 +102,9 @@ pub(crate) static SYN_DEDUP: Array<SynSet> = Array::with_max_entries(1, BPF_F_MM
 #[map]
 pub(crate) static FRAGMENTS: Array<u64> = Array::with_max_entries(fragment::WORDS, 0);
 
+/// A map of its own, so that tables can be exchanged while CPUs add to the totals in it.
 #[map]
-pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::LEN, 0);
+pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::UNTRACKED + 1, 0);
 
 /// Of each CPU its own, so that most packets are decided without a word that CPUs share.
 #[map]

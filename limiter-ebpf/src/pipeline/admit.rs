@@ -78,7 +78,7 @@ pub(super) fn admit(
                 return admit_new(ctx, scratch, &set_ref, settings);
             }
             scratch.entry_id = entry_id.0;
-            match SourceEntry::of(scratch, policy.epoch) {
+            match SourceEntry::of(scratch.reread(), policy.epoch) {
                 Some(entry) => entry,
                 None => return Verdict::new(Reason::Contended),
             }

@@ -27,7 +27,7 @@ use crate::{
 /// that is bound to the policy, or other CPUs came first at its state. What it was charged is taken
 /// back, but from state that a swap carries over at that very moment: at most one packet per CPU and
 /// swap is charged there twice. As this is verified by itself, it can be called as often as it takes. It is given the entry of
-/// the packet, so that it is verified once for the two maps that this can be in.
+/// the packet: with a map value that it looks up itself, twice the instructions are verified, and there is no room on the stack.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn decide_packet(ctx: *mut xdp_md, source: *mut Source) -> u32 {

@@ -4,6 +4,7 @@ use core::mem::offset_of;
 
 use limiter_common::{
     abi::{
+        layout::shared,
         policy::{Profile, Settings, half},
         table::Source,
     },
@@ -19,7 +20,7 @@ use crate::{
         atomics::{self, BoundWord, MapWord},
         barrier::{black_box, escape},
         key::SourceKey,
-        maps::{PROFILES, SOURCES},
+        maps::{PROFILES, SHARED_SOURCES, SOURCES},
         scratch::PacketScratch,
     },
     table::{
@@ -59,7 +60,7 @@ impl SourceEntry {
             0 => &settings.default_profile,
             number => PROFILES.get(half(epoch, number))?,
         };
-        scratch.entry_id = EntryId::new(number).0;
+        scratch.entry_id = number;
         Some(Self { source, binding, profile, meters: &profile.meters })
     }
 
@@ -211,7 +212,7 @@ pub(crate) fn account(
     let own = own.filter(|own| unsafe { is_of(*own, scratch.key()) });
     let scratch = scratch.reread();
     (scratch.source, scratch.place) = (source, place);
-    if let Some(source) = own.or_else(|| EntryId::UNTRACKED.entry()) {
+    if let Some(source) = own.or_else(|| SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED)) {
         // SAFETY: a map value that was just looked up.
         unsafe {
             if passed.packets != 0 {

@@ -57,7 +57,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     if set_ref.tags().have(place.tag) {
         let found = find_way() as usize;
         if found < WAYS {
-            return EntryId::new(set_ref.entry(found)).0;
+            return set_ref.entry(found);
         }
     }
     // Who was charged in this tick owes in it: a new entry would be full at the time of the tick.
@@ -96,7 +96,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
             table_stats.evicted_idle += 1;
         }
     });
-    EntryId::new(set_ref.entry(way)).0
+    set_ref.entry(way)
 }
 
 /// Takes an entry away from whoever has it and gives it to the packet's source; 0 if it owes after

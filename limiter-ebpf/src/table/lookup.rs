@@ -12,12 +12,7 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::{
-        atomics::MapWord,
-        barrier::escape,
-        maps::{SHARED_SOURCES, SOURCES},
-        scratch::PacketScratch,
-    },
+    kernel::{atomics::MapWord, barrier::escape, maps::SOURCES, scratch::PacketScratch},
     table::{
         recall::carries,
         record::{bound, is_of},
@@ -25,39 +20,34 @@ use crate::{
     },
 };
 
-/// Which entry a source has.
+/// Which entry a source has, by its number in [`SOURCES`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryId(pub(crate) u32);
 
 impl EntryId {
     /// Not known yet.
-    pub(crate) const UNKNOWN: Self = Self(0);
+    pub(crate) const UNKNOWN: Self = Self(u32::MAX);
     /// That of the frames whose source cannot be read.
-    pub(crate) const UNREADABLE: Self = Self(Self::OVERFLOW - 1);
-    /// That of the totals of sources that have none.
-    pub(crate) const UNTRACKED: Self = Self(Self::OVERFLOW - 2);
+    pub(crate) const UNREADABLE: Self = Self(shared::UNREADABLE);
     /// Not known yet, in a set without a free way.
-    pub(crate) const SET_FULL: Self = Self(Self::OVERFLOW - 3);
-
-    /// The first of those of the sources that found no room.
-    const OVERFLOW: u32 = u32::MAX - shared::OVERFLOWS;
+    pub(crate) const SET_FULL: Self = Self(u32::MAX - 1);
 
     /// That of the sources that found no room in a set.
     #[inline(always)]
     pub(crate) const fn overflow(set: u32) -> Self {
-        Self(Self::OVERFLOW + (shared::overflow(set) - shared::OVERFLOW))
+        Self(shared::overflow(set))
     }
 
     /// Whether it is one of those.
     #[inline(always)]
     pub(crate) const fn is_overflow(self) -> bool {
-        self.0.wrapping_sub(Self::OVERFLOW) < shared::OVERFLOWS
+        self.0.wrapping_sub(shared::OVERFLOW) < shared::OVERFLOWS
     }
 
     /// Whether several sources share its entry, all of which would pay for what one of them does.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
-        self.is_overflow() || self == Self::UNREADABLE
+        self.0 < shared::LEN
     }
 
     /// The time in which the source of an entry is over its limits, if it is one of the table that is bound
@@ -84,12 +74,6 @@ impl EntryId {
         })
     }
 
-    /// An entry of the table.
-    #[inline(always)]
-    pub(crate) const fn new(number: u32) -> Self {
-        Self(number + 1)
-    }
-
     /// That of the packet's source, whose place is known, if it has one.
     #[inline(always)]
     pub(crate) fn of(scratch: &mut PacketScratch) -> Self {
@@ -104,7 +88,7 @@ impl EntryId {
             escape(scratch);
             let way = find_way() as usize;
             if way < WAYS {
-                return Self::new(set_ref.entry(way));
+                return Self(set_ref.entry(way));
             }
         }
         Self::none(scratch.reread().tags)
@@ -119,14 +103,7 @@ impl EntryId {
 
     #[inline(always)]
     pub(crate) fn entry(self) -> Option<*mut Source> {
-        match self {
-            Self::UNREADABLE => SHARED_SOURCES.get_ptr_mut(shared::UNREADABLE),
-            Self::UNTRACKED => SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED),
-            Self(number) if self.is_overflow() => {
-                SHARED_SOURCES.get_ptr_mut(number - Self::OVERFLOW + shared::OVERFLOW)
-            }
-            Self(number) => SOURCES.get_ptr_mut(number.wrapping_sub(1)),
-        }
+        SOURCES.get_ptr_mut(self.0)
     }
 }
 

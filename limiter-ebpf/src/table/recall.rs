@@ -8,11 +8,13 @@
 use limiter_common::{
     abi::{
         description::OldTables,
+        layout::shared,
         state::Bucket,
         table::{Set, Source, WAYS},
     },
     algorithm::{binding::Binding, debt, meter::Measure},
     base::{address::Address, tally::Tally, word::Word as _},
+    memory::pending::PendingTally,
     policy::limit::{BucketKey, INLINE, KEYED},
     table::set::Place,
 };
@@ -21,7 +23,9 @@ use crate::{
     kernel::{
         atomics::MapWord,
         key::SourceKey,
-        maps::{OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, OLD_TABLES, SOURCES},
+        maps::{
+            OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, OLD_TABLES, SHARED_SOURCES, SOURCES,
+        },
         scratch::{PacketScratch, Recalled},
     },
     policy::active,
@@ -90,9 +94,41 @@ impl OldRef<Set> {
 }
 
 impl OldRef<Source> {
+    /// That of this number, as entries are numbered in this layout.
     #[inline(always)]
     pub(super) fn of(number: u32) -> Option<Self> {
-        OLD_SOURCES.get_ptr(number).map(Self)
+        let first = old!(layout.source_first);
+        let found = match number.checked_sub(shared::LEN) {
+            Some(way) => OLD_SOURCES.get_ptr(first.wrapping_add(way)),
+            None if first != 0 => OLD_SOURCES.get_ptr(number),
+            // It is the map that both tables have.
+            None => SHARED_SOURCES.get_ptr(number),
+        };
+        found.map(Self)
+    }
+
+    /// Takes the totals out of it. No program counts there any more.
+    #[inline(always)]
+    pub(super) fn take_totals(&self) -> [Tally; 2] {
+        let take = |offset: u32, word| {
+            let found = self.word(offset, word);
+            // SAFETY: as in `word`.
+            unsafe {
+                self.0
+                    .byte_add(offset as usize)
+                    .cast_mut()
+                    .cast::<u64>()
+                    .add(word)
+                    .write_volatile(0);
+            }
+            found
+        };
+        let pending = PendingTally(take(old!(layout.source_pending), 0)).tally();
+        let [dropped, mut passed] = [old!(layout.source_dropped), old!(layout.source_passed)]
+            .map(|offset| Tally { packets: take(offset, 0), bytes: take(offset, 1) });
+        passed.packets += pending.packets;
+        passed.bytes += pending.bytes;
+        [dropped, passed]
     }
 
     /// The address of its source.
@@ -140,9 +176,7 @@ pub(crate) extern "C" fn recall_source(entry: u32) -> u32 {
     let place = Place::of(&scratch.source, old!(seed), old!(source_sets));
     let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
     for way in 0..WAYS {
-        if set.tag(way) == place.tag
-            && copy_source(place.set * WAYS as u32 + way as u32, entry) != 0
-        {
+        if set.tag(way) == place.tag && copy_source(shared::entry(place.set, way), entry) != 0 {
             return 1;
         }
     }

@@ -1,7 +1,10 @@
 //! The sets of the table of sources.
 
 use limiter_common::{
-    abi::table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
+    abi::{
+        layout::shared,
+        table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
+    },
     algorithm::binding::PATIENCE,
     base::{address::Address, word::Word as _},
     table::{
@@ -195,7 +198,7 @@ impl SetRef {
     /// The number of the entry of a way.
     #[inline(always)]
     pub(crate) const fn entry(&self, way: usize) -> u32 {
-        self.number * WAYS as u32 + way as u32
+        shared::entry(self.number, way)
     }
 }
 

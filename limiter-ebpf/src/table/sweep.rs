@@ -7,6 +7,7 @@ use aya_ebpf::programs::XdpContext;
 use limiter_common::{
     abi::{
         description::{Batch, Request, carried},
+        layout::shared,
         state::Bucket,
         table::{Set, Source, WAYS},
     },
@@ -23,7 +24,7 @@ use crate::{
     kernel::{
         atomics::MapWord,
         barrier::escape,
-        maps::{BUCKETS, MEASURES},
+        maps::{BUCKETS, MEASURES, SOURCES},
         scratch::PacketScratch,
     },
     policy::active::{ActivePolicy, settings},
@@ -37,6 +38,7 @@ use crate::{
         recall::{
             OldRef, carries, merge_limit, old, old_measure, old_owes, recall_bucket, take_key,
         },
+        record::add,
         set::SetRef,
     },
 };
@@ -73,7 +75,10 @@ fn is_used(number: u32, first: u32) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
-    if !carries() || !is_used(number, 0) {
+    let Some(way) = number.checked_sub(shared::LEN) else {
+        return if kind == carried::SOURCES { carry_shared_source(number) } else { 0 };
+    };
+    if !carries() || !is_used(way, 0) {
         return 0;
     }
     let (Some(scratch), Some(policy), Some(old)) =
@@ -100,6 +105,33 @@ extern "C" fn carry_old_source(number: u32, kind: u32) -> u32 {
     place_old_source(number, kind, policy.epoch)
 }
 
+/// Merges an old entry that sources share into the new one, which was copied from it. What was charged and counted there
+/// meanwhile is found now. Returns a [`Batch`] of none, or of one that other CPUs moved.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_shared_source(number: u32) -> u32 {
+    if !carries() || number == shared::UNTRACKED {
+        return 0;
+    }
+    let (Some(old), Some(new)) = (OldRef::<Source>::of(number), SOURCES.get_ptr_mut(number)) else {
+        return 0;
+    };
+    if old.is_locked(old!(layout.source_binding)) {
+        return Batch::BUSY.0;
+    }
+    for (tally, dropped) in old.take_totals().into_iter().zip([true, false]) {
+        // SAFETY: a map value that was just looked up.
+        unsafe { add(new, dropped, tally.packets, tally.bytes) };
+    }
+    find_time();
+    let Some(now) = PacketScratch::get().map(|scratch| scratch.by_tick()) else { return 0 };
+    let mut lost = 0;
+    for place in 0..INLINE as u32 {
+        lost |= merge_limit(number, number, place, now);
+    }
+    lost * Batch::BUSY.0
+}
+
 /// Finds or inserts the entry of the source in the scratch, and merges the old words into it.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -122,7 +154,7 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
     } else if entry_id == EntryId::UNKNOWN {
         Batch::BUSY
     } else {
-        let (entry, now) = (entry_id.0.wrapping_sub(1), scratch.reread().by_tick());
+        let (entry, now) = (entry_id.0, scratch.reread().by_tick());
         let mut lost = 0;
         for place in 0..INLINE as u32 {
             lost |= merge_limit(number, entry, place, now);

@@ -14,6 +14,7 @@
 mod make;
 mod offences;
 mod resume;
+mod shared_sources;
 mod wide;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
@@ -21,7 +22,7 @@ use std::{os::fd::AsFd as _, thread, time::Duration};
 use limiter_common::{
     abi::{
         description::{Description, OldTables, Request, Standing, carried},
-        layout::{TALLIES, map},
+        layout::{TALLIES, map, shared},
         table::{Set, WAYS},
     },
     base::seed::Seed,
@@ -199,6 +200,7 @@ fn put_in_use(
         sys::publish_epoch(head.as_fd(), epoch)
             .map_err(|error| Error::system("set the epoch", error))
     };
+    shared_sources::bring(old, &maps)?;
     publish(make::epoch(&old.head()?))?;
     if let Err(Stopped { cause, is_called, links }) = programs.start(new) {
         // All of them are tried, also if one fails.
@@ -361,7 +363,7 @@ fn sweep(from: &CarryFrom, mut carrier: Program) -> Result<Exchanged> {
         }
         Ok::<_, Error>((carried, lost))
     };
-    let sources = from.tables.source_sets * WAYS as u32;
+    let sources = shared::LEN + from.tables.source_sets * WAYS as u32;
     let (owing, without) = all(carried::SOURCES, sources)?;
     all(carried::IDLE, sources)?;
     let key_sets = from.tables.bucket_sets + from.tables.wide_sets;

@@ -17,7 +17,7 @@ use limiter_common::{
         counters::{LimitTally, SlotCounters, TableStats},
         description::Description,
         interface::Interface,
-        layout::{BUILDS, CHUNK, EVENT_BYTES, SAMPLE_BYTES, TALLIES, map, shared, table_stats},
+        layout::{BUILDS, CHUNK, EVENT_BYTES, SAMPLE_BYTES, TALLIES, map, table_stats},
         policy::{Head, Profile},
         state::{Bucket, OffenceRecord, SynSet, WideState},
         table::{Debts, JiffyClock, Set, Source},
@@ -46,7 +46,7 @@ pub(crate) struct Shape {
     kind: MapType,
     key: usize,
     value: usize,
-    /// Entries; `None` when they are the operator's choice.
+    /// Entries; `None` when they are the operator's choice, or were more in older layouts.
     entries: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) const SHAPES: [Shape; 42] = [
     shape::<u32, u32>(map::REFUSED_SYNS_REF, MapType::ArrayOfMaps, Some(1)),
     shape::<u32, SynSet>(map::SYN_DEDUP, MapType::Array, None),
     shape::<u32, u64>(map::FRAGMENTS, MapType::Array, Some(fragment::WORDS)),
-    shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, Some(shared::LEN)),
+    shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, None),
     shape::<u32, Cached>(map::CACHE, MapType::PerCpuArray, Some(Cached::SLOTS)),
     shape::<u32, Budgets>(map::CONTROL, MapType::Array, Some(2 * INTERFACES)),
     shape::<u32, [u64; control::ROWS]>(map::CONTROL_LINKS, MapType::Array, Some(INTERFACES)),

@@ -18,7 +18,7 @@ use limiter_common::{
         build::Build,
         description::{Batch, Description, OldTables, Request},
         interface::Interface,
-        layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program},
+        layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program, shared},
         push::Push,
         table::Set,
     },
@@ -341,6 +341,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let buckets = Sizes::whole_sets(sizes.buckets)
         .saturating_add(Sizes::whole_sets(sizes.wide_states))
         .saturating_add(TALLIES);
+    let sources = Sizes::whole_sets(sizes.sources).saturating_add(shared::LEN);
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
     // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
     let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
@@ -349,7 +350,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::SETS, all_sets)
             .map_max_entries(map::DEBTS, all_sets)
             .map_max_entries(map::UNTRACKED, sets)
-            .map_max_entries(map::SOURCES, Sizes::whole_sets(sizes.sources))
+            .map_max_entries(map::SOURCES, sources)
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
             .map_max_entries(map::SYN_DEDUP, handshake::sets(bucket_sets))

@@ -107,7 +107,7 @@ impl Sizes {
         capacity: impl Fn(&'static str) -> Result<u32>,
     ) -> Result<Self> {
         Ok(Self {
-            sources: capacity(map::SOURCES)?,
+            sources: capacity(map::SOURCES)?.saturating_sub(layout.source_first),
             buckets: capacity(map::BUCKETS)?
                 .saturating_sub(TALLIES + layout.wide_sets.saturating_mul(WAYS as u32)),
             wide_states: match layout.wide_states {

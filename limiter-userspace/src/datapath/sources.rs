@@ -75,7 +75,12 @@ impl Maps {
 
     /// Sets of sources.
     pub(crate) fn source_sets(&self) -> Result<u32> {
-        Ok(self.capacity(map::SOURCES)? / WAYS as u32)
+        Ok(self.source_capacity()? / WAYS as u32)
+    }
+
+    /// The sources that there are entries for.
+    pub(crate) fn source_capacity(&self) -> Result<u32> {
+        Ok(self.capacity(map::SOURCES)?.saturating_sub(shared::LEN))
     }
 
     /// The entry of a source, by its key; `None` when it has none.
@@ -85,7 +90,7 @@ impl Maps {
     pub fn source(&self, address: &Address) -> Result<Option<Source>> {
         let place = self.place(address)?;
         let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
-        for (number, tag) in (place.set * WAYS as u32..).zip(set.tags) {
+        for (number, tag) in (shared::entry(place.set, 0)..).zip(set.tags) {
             if tag == place.tag
                 && let Some(source) = self.entry::<u32, Source>(map::SOURCES, &number)?
                 && source.address == *address
@@ -121,9 +126,10 @@ impl Maps {
     pub fn each_source(&self, mut visit: impl FnMut(usize, &Source)) -> Result<()> {
         let sets = Mapping::<Set>::new(self, map::SETS)?;
         let sources = Mapping::<Source>::new(self, map::SOURCES)?;
-        for number in 0..self.source_sets()? as usize {
-            let Some(Set { tags, .. }) = sets.get(number) else { break };
-            for (entry, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
+        for number in 0..self.source_sets()? {
+            let Some(Set { tags, .. }) = sets.get(number as usize) else { break };
+            let entries = shared::entry(number, 0) as usize..;
+            for (entry, _) in entries.zip(tags).filter(|(_, tag)| *tag != 0) {
                 // One that changes hands is nobody's, or was when it was read.
                 if let (Some(before), Some(source)) = (sources.binding(entry), sources.get(entry))
                     && !before.is_locked()
@@ -136,7 +142,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Calls `visit` with the number of each way that is taken, and tells of the table as a whole.
+    /// Calls `visit` with the number of the entry of each way that is taken, and tells of the table as a whole.
     ///
     /// # Errors
     /// What the system says.
@@ -145,15 +151,15 @@ impl Maps {
         let number_of_sets = self.source_sets()?;
         let mut occupancy =
             TableOccupancy { sets: number_of_sets.into(), ..TableOccupancy::default() };
-        for number in 0..number_of_sets as usize {
-            let Some(Set { tags, probation }) = sets.get(number) else { break };
+        for number in 0..number_of_sets {
+            let Some(Set { tags, probation }) = sets.get(number as usize) else { break };
             let taken = used(&tags);
             occupancy.taken += taken;
             occupancy.full_sets += u64::from(taken == WAYS as u64);
             let is_there = |facts: &&u32| **facts != ProbationFacts::NONE.0;
             occupancy.newcomers += probation.facts.iter().filter(is_there).count() as u64;
-            for (way, _) in (number * WAYS..).zip(tags).filter(|(_, tag)| *tag != 0) {
-                visit(way as u32);
+            for (entry, _) in (shared::entry(number, 0)..).zip(tags).filter(|(_, tag)| *tag != 0) {
+                visit(entry);
             }
         }
         Ok(occupancy)
@@ -166,7 +172,7 @@ impl Maps {
     pub fn shared_packets(&self) -> Result<SharedPackets> {
         let mut packets = SharedPackets::default();
         for set in 0..shared::OVERFLOWS {
-            let entry = self.entry::<u32, Source>(map::SHARED_SOURCES, &shared::overflow(set))?;
+            let entry = self.entry::<u32, Source>(map::SOURCES, &shared::overflow(set))?;
             let Source { passed, dropped, .. } = entry.unwrap_or_default().settled();
             packets.passed += passed.packets;
             packets.dropped += dropped.packets;

@@ -154,7 +154,7 @@ impl Maps {
     /// # Errors
     /// What the system says, or why the policy cannot be read.
     pub fn ranked(&self, order: Order, most: usize) -> Result<(Vec<Talker>, Occupancy)> {
-        let capacity = u64::from(self.capacity(map::SOURCES)?);
+        let capacity = u64::from(self.source_capacity()?);
         if most == 0 {
             return Ok((Vec::new(), Occupancy { tracked: self.tracked()?, capacity }));
         }

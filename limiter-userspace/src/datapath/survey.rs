@@ -9,10 +9,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use limiter_common::{
-    abi::layout::map,
-    base::{address::Address, tally::Tally},
-};
+use limiter_common::base::{address::Address, tally::Tally};
 
 use super::{maps::Maps, snapshot::Talker};
 use crate::{error::Result, output::status::Occupancy};
@@ -144,7 +141,7 @@ impl Survey {
     /// # Errors
     /// What the system says, or why the policy cannot be read.
     pub fn look(&mut self, maps: &Maps, search: &Search) -> Result<Findings> {
-        let capacity = u64::from(maps.capacity(map::SOURCES)?);
+        let capacity = u64::from(maps.source_capacity()?);
         let policy = &maps.in_force()?.policy;
         let lengths = policy.key_prefix;
         let within = search.within.clone().map(|filter| match filter {

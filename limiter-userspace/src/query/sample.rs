@@ -107,11 +107,11 @@ impl Inquiry<'_> {
 
     fn look_at_sources(&self, sample: &mut Sample, wanted: &[Wanted], now: u64) -> Result<()> {
         let tables = &self.tables;
-        let mut ways = Thinned::new(MOST, now);
-        sample.occupancy = self.maps.each_way(|way| ways.offer(|| way))?;
+        let mut numbers = Thinned::new(MOST, now);
+        sample.occupancy = self.maps.each_way(|number| numbers.offer(|| number))?;
         let mut sampled = 0;
-        for way in ways.kept() {
-            let entry = self.maps.entry::<u32, table::Source>(map::SOURCES, way)?;
+        for number in numbers.kept() {
+            let entry = self.maps.entry::<u32, table::Source>(map::SOURCES, number)?;
             // A locked entry belongs to no source at the moment.
             let Some(entry) = entry.filter(|entry| !Binding(entry.binding).is_locked()) else {
                 continue;

@@ -154,7 +154,7 @@ impl SourceState {
     /// Looks up a source by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
         let mut known: Option<table::Source> = if key.family == Address::NONE.family {
-            let entry = tables.maps.entry(map::SHARED_SOURCES, &shared::UNREADABLE)?;
+            let entry = tables.maps.entry(map::SOURCES, &shared::UNREADABLE)?;
             entry.map(table::Source::settled)
         } else {
             tables.maps.source(&key)?

@@ -15,19 +15,21 @@ use aya::maps::{Array, MapData, PerCpuArray};
 use limiter_common::{
     abi::{
         description::Description,
-        layout::{TALLIES, map, program as name},
+        layout::{TALLIES, map, program as name, shared},
         policy::Head,
         state::Bucket,
         table::Source,
     },
     algorithm::{kind::Kind, meter::Meter},
+    base::tally::Tally,
+    memory::pending::PendingTally,
     policy::limit::{BucketKey, Limit},
 };
 use limiter_tests::{
     process::kill,
     program::{monotonic, typed},
     sandbox::BPFFS,
-    traffic::Sent,
+    traffic::{Sender, Sent},
 };
 use limiter_userspace::datapath::{bpffs::Pins, main_program};
 use serde_json::Value;
@@ -255,6 +257,12 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
     let passed = send(10);
     // Part of a token is enough for a packet.
     assert!([20, 21].contains(&passed), "{passed}");
+    // An IP version that does not exist.
+    let (from, to) = (&net.hosts.client_port, &net.hosts.router_port);
+    let mut unreadable = net.udp(v4(11)).macs(from.mac, to.mac).build();
+    unreadable[14] = 0x55;
+    let sender = Sender::new(&net.hosts.client.namespace, from, 1_000, unreadable).unwrap();
+    net.flood(&mut [sender], SECOND / 10, |_| {});
     let old = pinned_maps(&net);
     net.run(&format!("attach eth0 {OTHER}"));
     let is_source = |source: &Source| source.address.family != 0;
@@ -265,6 +273,14 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
         (source.words, bucket.word)
     };
     let now = on_pins(&net, words);
+    let unreadable = |directory| {
+        on_pins(&net, |pins| {
+            let sources: Array<MapData, Source> = in_directory(pins, directory, map::SOURCES);
+            sources.get(&shared::UNREADABLE, 0).unwrap().settled()
+        })
+    };
+    let carried = unreadable("maps2");
+    assert!(carried.passed.packets >= 20 && carried.dropped.packets >= 50, "{carried:?}");
     on_pins(&net, |pins| {
         for (path, map) in old {
             map.pin(path).unwrap();
@@ -278,12 +294,22 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
         let (number, mut bucket) = first(&buckets, is_bucket);
         bucket.word += MORE;
         buckets.set(number, bucket, 0).unwrap();
+        let mut entry = sources.get(&shared::UNREADABLE, 0).unwrap();
+        let [passed, dropped] = [3, 7].map(|packets| Tally { packets, bytes: 0 });
+        entry = Source { pending: PendingTally::of(&passed).0, dropped, ..entry };
+        entry.words[place] += MORE;
+        sources.set(shared::UNREADABLE, entry, 0).unwrap();
     });
     net.run("attach eth0 --replace");
     let after = on_pins(&net, words);
     let later = |at: usize| after.0[at].wrapping_sub(now.0[at]);
     assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");
     assert_eq!(after.1 - now.1, MORE);
+    let merged = unreadable("maps2");
+    let more = |at: usize| merged.words[at].wrapping_sub(carried.words[at]);
+    assert_eq!((0..8).map(more).max(), Some(MORE), "{carried:?} {merged:?}");
+    assert_eq!(merged.passed.packets, carried.passed.packets + 3);
+    assert_eq!(merged.dropped.packets, carried.dropped.packets + 7);
     let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());
     assert!(!left, "the old table is gone");
 }

@@ -41,8 +41,8 @@ use super::{
 };
 
 /// The most instructions that a kernel may process to verify a program. Kernels give up at 1,000,000. The number
-/// differs between releases: Linux 7.3 processes some 13 % more than 6.18.
-const BUDGET: u32 = 200_000;
+/// differs by some percent between releases.
+const BUDGET: u32 = 150_000;
 
 /// Seconds that two refusals may take on a busy machine. A verification takes about a second. One with a log
 /// of each instruction, repeated for each size of the buffer, takes minutes.

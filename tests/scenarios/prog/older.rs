@@ -1,4 +1,5 @@
-//! Logs and lists of connections of layouts before 26, which had them in a hash map by key.
+//! What older layouts had elsewhere: logs and lists of connections in a hash map by key, before layout 26; the entries that
+//! sources share in a map of their own, before 29.
 
 use std::{fs, ops::Range, thread, time::Duration};
 
@@ -10,30 +11,33 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_LRU_HASH;
 use limiter_common::{
     abi::{
         description::{Description, SHARED},
-        layout::{TALLIES, map},
+        layout::{TALLIES, map, shared},
         policy::Head,
         state::{Bucket, SLOTS},
-        table::{Debts, Set, WAYS},
+        table::{Debts, PROBATION_SLOTS, Set, Source, WAYS},
     },
     algorithm::{kind::Kind, meter::Measure, rate::SECOND},
     policy::limit::{BucketKey, Limit as Row},
 };
 use limiter_tests::{
     packet::{ACK, Frame, SYN},
-    program::{Clock, SMALL, TestProgram, Verdict, typed},
+    program::{Clock, SMALL, Sizes, TestProgram, Verdict, typed},
 };
 use limiter_userspace::{
     datapath::{bpffs::Pins, exchange::Exchanged},
     policy::{
-        Policy,
+        Builtin, Policy,
         model::{Allowance, Count, KeyPart, Limit, Override, OverrideWhom},
     },
 };
 
 use super::{
+    NOW,
     define::{limit, policy_of},
     modes::MINUTE,
-    udp,
+    policy,
+    table::smallest,
+    tokens, udp,
 };
 
 const A: [u8; 4] = [192, 0, 2, 1];
@@ -77,7 +81,7 @@ fn cut<T: Pod>(pins: &Pins, name: &str, without: Range<u32>) {
 fn make_older(program: &TestProgram, late: impl Fn(&BucketKey) -> bool + Sync) {
     let states = program.wide_states().unwrap();
     let make = |pins: &Pins| {
-        let mut layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
+        let layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
         let own = layout.get(&0, 0).unwrap();
         let rows: Array<_, Row> = typed(pins, map::LIMITS).unwrap();
         let is_log = |key: &BucketKey| {
@@ -110,13 +114,79 @@ fn make_older(program: &TestProgram, late: impl Fn(&BucketKey) -> bool + Sync) {
         let mut older = Description { layout: 25, wide_sets: 0, ..own };
         let at = SHARED.iter().position(|(name, _)| *name == map::WIDE_STATE).unwrap();
         older.shared[at] = 1;
-        layout.set(0, older, 0).unwrap();
-        let mut heads: Array<_, Head> = typed(pins, map::HEAD).unwrap();
-        let head = heads.get(&0, 0).unwrap();
-        let epoch = 25 << 32 | head.epoch & 0xffff_ffff;
-        heads.set(0, Head { epoch, ..head }, 0).unwrap();
+        describe(pins, older);
     };
     program.on_pins(make).unwrap();
+}
+
+/// Has maps be those of another layout.
+fn describe(pins: &Pins, older: Description) {
+    typed::<Array<_, Description>>(pins, map::LAYOUT).unwrap().set(0, older, 0).unwrap();
+    let mut heads: Array<_, Head> = typed(pins, map::HEAD).unwrap();
+    let head = heads.get(&0, 0).unwrap();
+    let epoch = u64::from(older.layout) << 32 | head.epoch & 0xffff_ffff;
+    heads.set(0, Head { epoch, ..head }, 0).unwrap();
+}
+
+/// Has an instance look as layout 28 left it.
+fn move_shared_entries(program: &TestProgram) {
+    let make = |pins: &Pins| {
+        let sources: Array<_, Source> = typed(pins, map::SOURCES).unwrap();
+        let untracked: Array<_, Source> = typed(pins, map::SHARED_SOURCES).unwrap();
+        let mut shared = Array::<MapData, Source>::create(shared::LEN, 0).unwrap();
+        for number in 0..shared::LEN {
+            let from = if number == shared::UNTRACKED { &untracked } else { &sources };
+            shared.set(number, from.get(&number, 0).unwrap(), 0).unwrap();
+        }
+        fs::remove_file(pins.map(map::SHARED_SOURCES)).unwrap();
+        shared.pin(pins.map(map::SHARED_SOURCES)).unwrap();
+        cut::<Source>(pins, map::SOURCES, 0..shared::LEN);
+        let layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
+        let own = layout.get(&0, 0).unwrap();
+        describe(pins, Description { layout: 28, source_first: 0, ..own });
+    };
+    program.on_pins(make).unwrap();
+}
+
+/// Frames without a source, and sources without room, owe what they owed.
+#[test]
+fn entries_that_sources_share_are_carried_over() {
+    const FLOOD: u32 = 8;
+    for is_older in [false, true] {
+        let sizes = Sizes { overrides: 8, ..smallest() };
+        let limited = policy(&[(Builtin::Source, tokens(5))]);
+        let mut program = TestProgram::fresh(sizes, &limited, Clock::Test).unwrap();
+        program.at(NOW).unwrap();
+        let mut unreadable = udp(A);
+        // An IP version that does not exist.
+        unreadable[14] = 0x55;
+        assert_eq!(program.run_many(&unreadable, 9).unwrap(), 5);
+        let flood = |program: &mut TestProgram, sources: Range<u32>| -> u64 {
+            let source = |number: u32| udp((0x0a00_0000 + number).to_be_bytes());
+            sources.map(|number| program.run_many(&source(number), 5).unwrap()).sum()
+        };
+        flood(&mut program, 0..FLOOD * sizes.sources);
+        // What is learned of the shared entries is in no cache of a CPU.
+        let state = |program: &TestProgram| {
+            (program.shared_packets().unwrap(), program.unreadable().unwrap().settled().dropped)
+        };
+        let before = state(&program);
+        assert!(before.0[1].packets > 0, "the table has room");
+        if is_older {
+            move_shared_entries(&program);
+        }
+        let Exchanged { from, sources, lost, anew, .. } = program.resize(&sizes).unwrap();
+        assert_eq!((from, lost, anew), (is_older.then_some(28), 0, Vec::new()));
+        assert_eq!(sources, sizes.sources);
+        assert_eq!(state(&program), before);
+        assert_eq!(program.run_many(&unreadable, 9).unwrap(), 0);
+        // The probation slots of the sets are free again, and admit a first packet each.
+        let more = FLOOD * sizes.sources..(FLOOD + 2) * sizes.sources;
+        let first = u64::from(Set::count(sizes.sources)) * PROBATION_SLOTS as u64;
+        assert_eq!(flood(&mut program, more), first, "{is_older}");
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
 }
 
 /// Upgrades it, and gives how many keys were carried over, and how many not.

@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 
 use limiter_common::abi::{description::Standing, layout::map};
 
-use super::{Old, Started, finish, load, remove_old};
+use super::{Old, Started, finish, load, remove_old, shared_sources};
 use crate::{
     datapath::{
         bpffs::{
@@ -113,6 +113,10 @@ fn go_on(in_use: &Pins, old: &Pins) -> Result<()> {
     let clock = Clock::Monotonic;
     let carrier = Program::load_carrier(in_use, &from, clock)?;
     let mut programs = load(in_use, old, Some(&from), clock)?;
+    // Packets charged what the old ones have since it was copied.
+    if run_by_all(old)? {
+        shared_sources::bring(&Old::of(old)?, &Maps::open_at(in_use)?)?;
+    }
     // What was started stays if this fails: these maps are in use.
     programs.start(in_use).map_err(|stopped| stopped.cause)?;
     let started = Started { dispatchers: programs.dispatchers, carrier };
