@@ -2,6 +2,7 @@
 //! virtual time with [`Clock::Test`].
 
 mod cpu;
+pub mod effects;
 mod memory;
 mod pool;
 mod runner;
@@ -360,16 +361,21 @@ impl Loaded {
         host.sandbox.inside(&host.namespace, || work(pins))
     }
 
-    /// Loads a program that carries state over, from the tables that there are, and gives what the kernel tells of it.
+    /// Loads a program that carries state over, from the tables that there are, and looks at what the kernel tells of it while it
+    /// is loaded.
     ///
     /// # Errors
     /// What the system says.
-    pub fn load_carrying(&self, frags: bool) -> Result<ProgramInfo> {
+    pub fn on_carrying<T: Send>(
+        &self,
+        frags: bool,
+        look: impl FnOnce(&ProgramInfo) -> T + Send,
+    ) -> Result<T> {
         let Self { pins, host, goes_by, .. } = self;
         host.sandbox.inside(&host.namespace, || {
             let from = exchange::carry_from(pins)?;
             let mut program = Program::load_carrying(pins, &from, frags, *goes_by)?;
-            Ok(program.xdp()?.info()?)
+            Ok(look(&program.xdp()?.info()?))
         })?
     }
 

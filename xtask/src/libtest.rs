@@ -2,6 +2,8 @@
 
 use std::{ops::AddAssign, time::Duration};
 
+use crate::vm::effects;
+
 /// Options that make the harness print the time of each test. The stable harness accepts them because
 /// `.cargo/config.toml` sets `RUSTC_BOOTSTRAP`.
 pub(crate) const REPORT_TIME: [&str; 2] = ["-Zunstable-options", "--report-time"];
@@ -58,6 +60,8 @@ pub(crate) struct Run {
     pub(crate) counts: Counts,
     /// Lines about the verification.
     pub(crate) notes: Vec<String>,
+    /// Lines about what the programs do to maps, as `prog::kernel` prints them.
+    pub(crate) effects: Vec<String>,
     /// The output of failed tests.
     pub(crate) failures: Vec<String>,
     /// The time of each test, if the harness printed it.
@@ -87,6 +91,8 @@ impl Run {
             self.failures.push(line.to_owned());
         } else if is_note(line) {
             self.notes.push(line.to_owned());
+        } else if line.starts_with(effects::START) {
+            self.effects.push(line.to_owned());
         }
     }
 }

@@ -20,6 +20,7 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics,
+        barrier::unlink,
         maps::{LIMITS, METERS},
         scratch::PacketScratch,
     },
@@ -64,7 +65,8 @@ pub(crate) fn all(
     |place: usize| visit_at(place) && (done() || visit_at(place + 1));
     let _: bool = visit_pair(0)
         && (done() || visit_pair(2) && (done() || visit_pair(4) && (done() || visit_pair(6))));
-    left.get()
+    // Those that were not visited may be all.
+    unlink(left.get())
 }
 
 /// The place of an inline limit, if this is the bit of one.

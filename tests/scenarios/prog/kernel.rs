@@ -12,13 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use aya::programs::ProgramInfo;
 use caps::{CapSet, Capability};
 use limiter_common::{
     abi::layout::program as name, algorithm::rate::SECOND, packet::reason::Reason,
 };
 use limiter_tests::{
     packet::{Frame, SYN},
-    program::{Clock, LONGEST, SMALL, Sizes, TestProgram, Verdict, pin_to_cpu, two_cpus},
+    program::{Clock, LONGEST, SMALL, Sizes, TestProgram, Verdict, effects, pin_to_cpu, two_cpus},
     sandbox::{BPFFS, Namespace, Sandbox},
 };
 use limiter_userspace::{
@@ -82,6 +83,7 @@ pub(super) fn check_loaded(
         info.size_jitted(),
         took.as_millis()
     );
+    print_effects(&format!("{name}, {clock:?}"), &info);
     // The kernel keeps 15 bytes of a name.
     assert!(name.starts_with(info.name_as_str().unwrap()), "{info:?}");
     assert_eq!(info.gpl_compatible(), Some(true));
@@ -90,6 +92,13 @@ pub(super) fn check_loaded(
         "Linux {release}: {name} takes {verified} instructions of {budget}"
     );
     program
+}
+
+/// Prints what a program does to maps. `cargo xtask vm` compares them between kernels.
+fn print_effects(name: &str, program: &ProgramInfo) {
+    let functions = effects::of(program).unwrap();
+    let numbers: Vec<String> = functions.iter().map(|number| format!("{number:x}")).collect();
+    println!("effects of {name}: {}", numbers.join(" "));
 }
 
 /// Ticks, and maps that change under load, in real time.
@@ -108,7 +117,8 @@ fn the_program_that_goes_by_the_clock() {
     program.apply(&policy(&[(Builtin::Source, per_second(100, 10))])).unwrap();
     for _ in 0..3 {
         // Spends all tokens; the next one is refilled within 10 ms.
-        while program.run(&udp(A)).unwrap() == Verdict::Pass {}
+        let is_over = (0..10_000).any(|_| program.run(&udp(A)).unwrap() == Verdict::Drop);
+        assert!(is_over, "the source is not limited");
         thread::sleep(Duration::from_millis(50));
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
     }
@@ -127,8 +137,14 @@ fn the_programs_that_exchange_a_table() {
     program.at(NOW).unwrap();
     assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
     for frags in [false, true] {
-        let info = program.load_carrying(frags).unwrap();
-        let verified = info.verified_instruction_count().unwrap();
+        let look = |program: &ProgramInfo| {
+            print_effects(
+                &format!("the program that carries, with several pieces: {frags}"),
+                program,
+            );
+            program.verified_instruction_count()
+        };
+        let verified = program.on_carrying(frags, look).unwrap().unwrap();
         println!("Linux {}, carrying: {verified} instructions verified", release());
         assert!(verified <= BUDGET, "{verified} instructions of {BUDGET}");
     }

@@ -4,6 +4,7 @@
 //! show behaviour, not time.
 
 pub(crate) mod archive;
+pub(crate) mod effects;
 mod guest;
 mod initramfs;
 pub(crate) mod kernel;
@@ -75,21 +76,30 @@ impl Guests {
                 Kernel::V6_1 | Kernel::V6_12 | Kernel::V7_3 => self.programs.run(kernel),
             };
             match shown {
-                Ok(Run { counts, notes, failures, .. }) => {
-                    Outcome { notes, failures, ..Outcome::new(kernel.suite(), counts, start) }
+                Ok(Run { counts, notes, effects, failures, .. }) => {
+                    let outcome = Outcome::new(kernel.suite(), counts, start);
+                    (Outcome { notes, failures, ..outcome }, (kernel, effects))
                 }
-                Err(error) => Outcome::failure(kernel.suite(), start, &error),
+                Err(error) => {
+                    (Outcome::failure(kernel.suite(), start, &error), (kernel, Vec::new()))
+                }
             }
         };
         // An emulator is killed when the thread that started it ends.
-        thread::scope(|scope| {
+        let (mut outcomes, effects): (Vec<_>, Vec<_>) = thread::scope(|scope| {
             let threads: Vec<_> =
                 self.kernels.iter().map(|kernel| scope.spawn(|| run(*kernel))).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        })
+                .unzip()
+        });
+        if let Some(outcome) = outcomes.iter_mut().find(|it| it.suite == Kernel::V6_1.suite()) {
+            let differences = effects::differences(&effects);
+            outcome.counts.failed += differences.len();
+            outcome.failures.extend(differences);
+        }
+        outcomes
     }
 }
 

@@ -1,0 +1,120 @@
+//! What a program does to maps, as the kernel runs it.
+
+use std::{
+    hash::{DefaultHasher, Hasher as _},
+    io,
+    mem::offset_of,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use aya::programs::ProgramInfo;
+
+/// The command of bpf(2) that describes an object.
+const INFO: libc::c_int = 15;
+
+/// The members of `union bpf_attr` for it.
+#[repr(C)]
+struct Query {
+    descriptor: u32,
+    size: u32,
+    info: u64,
+}
+
+/// The first members of `struct bpf_prog_info`.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    kind_and_id: [u32; 2],
+    tag: u64,
+    machine_bytes: u32,
+    /// Bytes of the instructions that are left after verification.
+    bytes: u32,
+    machine_code: u64,
+    code: u64,
+    load_time: u64,
+    user_and_maps: [u32; 2],
+    maps: u64,
+    name: [u64; 2],
+    interface_and_licence: [u32; 2],
+    network: [u64; 2],
+    symbols_and_lengths: [u32; 2],
+    symbols: u64,
+    lengths: u64,
+    btf: u32,
+    /// Bytes of each [`Function`].
+    function_bytes: u32,
+    functions: u64,
+    function_count: u32,
+    line_count: u32,
+}
+
+const _: () = assert!(offset_of!(Info, functions) == 136);
+
+/// `struct bpf_func_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Function {
+    /// The number of its first instruction.
+    start: u32,
+    kind: u32,
+}
+
+/// A number for each function of a program that writes to memory other than its stack. It is made of those instructions in
+/// their order, and so another one where the verifier has taken one of them for dead.
+///
+/// # Errors
+/// Fails if the kernel does not show the instructions.
+pub fn of(program: &ProgramInfo) -> Result<Vec<u32>> {
+    let mut sizes = Info::default();
+    query(program, &mut sizes)?;
+    let mut code = vec![[0_u8; 8]; sizes.bytes as usize / 8];
+    let mut functions = vec![Function::default(); sizes.function_count as usize];
+    let mut info = Info {
+        bytes: sizes.bytes,
+        code: code.as_mut_ptr() as u64,
+        function_bytes: size_of::<Function>() as u32,
+        functions: functions.as_mut_ptr() as u64,
+        function_count: sizes.function_count,
+        ..Info::default()
+    };
+    query(program, &mut info)?;
+    ensure!(info.code != 0 && !functions.is_empty(), "the kernel hides the code of programs");
+    let ends = functions.iter().skip(1).map(|next| next.start as usize).chain([code.len()]);
+    let mut found = Vec::new();
+    for (function, end) in functions.iter().zip(ends) {
+        let body = code.get(function.start as usize..end).context("functions are out of order")?;
+        found.extend(effects(body));
+    }
+    Ok(found)
+}
+
+fn query(program: &ProgramInfo, info: &mut Info) -> Result<()> {
+    let program = program.fd()?;
+    let mut query = Query {
+        descriptor: program.as_fd().as_raw_fd().cast_unsigned(),
+        size: size_of::<Info>() as u32,
+        info: (&raw mut *info) as u64,
+    };
+    // SAFETY: the size is that of the description, whose pointers are to as many elements as its counts say.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, INFO, &raw mut query, size_of::<Query>()) };
+    if done < 0 {
+        Err(io::Error::last_os_error()).context("no description of a program")
+    } else {
+        Ok(())
+    }
+}
+
+/// The number of one function; `None` if it writes nowhere but to its stack.
+fn effects(body: &[[u8; 8]]) -> Option<u32> {
+    // Classes of instructions, and a register: see the kernel's Documentation/bpf/standardization/instruction-set.rst.
+    const STORE: u8 = 2;
+    const STORE_REGISTER: u8 = 3;
+    const STACK: u8 = 10;
+    let is_effect = |[code, registers, ..]: &&[u8; 8]| {
+        [STORE, STORE_REGISTER].contains(&(code & 7)) && registers & 15 != STACK
+    };
+    let mut hasher = DefaultHasher::new();
+    let count = body.iter().filter(is_effect).inspect(|it| hasher.write(&it[..])).count();
+    (count != 0).then(|| hasher.finish() as u32)
+}
