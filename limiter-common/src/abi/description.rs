@@ -190,6 +190,11 @@ impl Description {
         }
     }
 
+    /// The map with the [`shared`] entries.
+    pub const fn shared_sources(&self) -> &'static str {
+        if self.source_first == 0 { map::SHARED_SOURCES } else { map::SOURCES }
+    }
+
     /// Whether the fields of a [`Source`] are where they are in this version.
     pub fn has_own_sources(&self) -> bool {
         let fields = |it: &Self| {

@@ -23,9 +23,9 @@ pub(crate) fn black_box(mut value: usize) -> usize {
     value
 }
 
-/// The same number, which the verifier no longer takes for equal to the register that it was copied from. Linux before 6.5
-/// forgets for which of the two it needs the value, when it knows one by a comparison of the other. It then takes a way through
-/// the program for one that it has seen, and removes instructions that only that way reaches.
+/// The same number, which the verifier no longer takes for equal to the register that it was copied from. Linux before 6.12
+/// may forget for which of the two it needs the value, when it knows one by a comparison of the other (6.5 forgets it more rarely).
+/// It then takes a way through the program for one that it has seen, and removes instructions that only that way reaches.
 #[inline(always)]
 pub(crate) fn unlink(mut number: u64) -> u64 {
     // SAFETY: no bit of a register is set.

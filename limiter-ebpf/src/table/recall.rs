@@ -12,7 +12,11 @@ use limiter_common::{
         state::Bucket,
         table::{Set, Source, WAYS},
     },
-    algorithm::{binding::Binding, debt, meter::Measure},
+    algorithm::{
+        binding::{self, Binding},
+        debt,
+        meter::Measure,
+    },
     base::{address::Address, tally::Tally, word::Word as _},
     memory::pending::PendingTally,
     policy::limit::{BucketKey, INLINE, KEYED},
@@ -238,8 +242,8 @@ pub(super) extern "C" fn old_owes(number: u32, place: u32, now: u64) -> u64 {
 }
 
 /// Stores the word of the old entry `from` in the entry `to` if it owes more to the inline limit at a place. That is so when
-/// another CPU or interface charged the old entry after the source had got its new one. Returns 1 if a packet moved the
-/// new word meanwhile, otherwise 0. The lock of the set is held.
+/// another CPU or interface charged the old entry after the source had got its new one. Returns 1 if a packet was at the new
+/// entry meanwhile, otherwise 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -> u32 {
@@ -250,18 +254,21 @@ pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -
         return 0;
     };
     let place = place as usize & (INLINE - 1);
-    let (word, scale, limit_id) = old.limit(place);
+    let (brought, scale, limit_id) = old.limit(place);
     // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let (is_same, cell) = unsafe {
-        let is_same = (&raw const (*new).scales[place]).read_volatile() == scale
-            && (&raw const (*new).limit_ids[place]).read_volatile() == limit_id;
-        (is_same, MapWord::new(&raw mut (*new).words[place]))
+    let (entry, word) = unsafe {
+        (MapWord::new(&raw mut (*new).binding), MapWord::new(&raw mut (*new).words[place]))
     };
-    let seen = cell.load();
-    if is_same && debt::owes(seen, scale, now) < debt::owes(word, scale, now) {
-        return u32::from(cell.compare_exchange(seen, word) != seen);
-    }
-    0
+    let is_same = || {
+        // SAFETY: as above.
+        unsafe {
+            (&raw const (*new).scales[place]).read_volatile() == scale
+                && (&raw const (*new).limit_ids[place]).read_volatile() == limit_id
+        }
+    };
+    let merged =
+        binding::merge(&entry, &word, brought, is_same, |word| debt::owes(word, scale, now));
+    u32::from(!merged)
 }
 
 /// Notes the old bucket of the key at a place of the packet in [`Keyed::recalled`](crate::kernel::scratch::Keyed).

@@ -191,7 +191,7 @@ fn put_in_use(
     let Some(_changing) = Lock::take(pins, Right::Change)? else {
         return Err(Error::NoInstance { directory: pins.directory().to_path_buf() });
     };
-    let make::Restored { monitor, anew: more, carried, lost } =
+    let make::Restored { monitor, anew: more, carried, mut lost } =
         make::restore(old, &mut maps, seed)?;
     anew.extend(more);
     sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
@@ -200,7 +200,7 @@ fn put_in_use(
         sys::publish_epoch(head.as_fd(), epoch)
             .map_err(|error| Error::system("set the epoch", error))
     };
-    shared_sources::bring(old, &maps)?;
+    lost += shared_sources::bring(old, &maps)?;
     publish(make::epoch(&old.head()?))?;
     if let Err(Stopped { cause, is_called, links }) = programs.start(new) {
         // All of them are tried, also if one fails.

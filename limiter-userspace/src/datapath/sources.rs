@@ -2,9 +2,13 @@
 
 use std::{marker::PhantomData, mem::offset_of, os::fd::AsFd as _, ptr::NonNull};
 
-use aya::Pod;
+use aya::{
+    Pod,
+    maps::{Array, Map, MapData},
+};
 use limiter_common::{
     abi::{
+        description::Description,
         layout::{map, shared},
         policy::Settings,
         table::{PROBATION_SLOTS, Set, Source, WAYS},
@@ -17,7 +21,13 @@ use limiter_common::{
     },
 };
 
-use super::{maps::Maps, policy::in_force, sys};
+use super::{
+    bpffs::{Pins, sides::Beside},
+    maps::{Maps, described},
+    object::{object, pinned},
+    policy::in_force,
+    sys,
+};
 use crate::error::{Error, Result};
 
 /// The values of an array, mapped into memory to be read.
@@ -171,11 +181,12 @@ impl Maps {
     /// What the system says.
     pub fn shared_packets(&self) -> Result<SharedPackets> {
         let mut packets = SharedPackets::default();
-        for set in 0..shared::OVERFLOWS {
-            let entry = self.entry::<u32, Source>(map::SOURCES, &shared::overflow(set))?;
-            let Source { passed, dropped, .. } = entry.unwrap_or_default().settled();
-            packets.passed += passed.packets;
-            packets.dropped += dropped.packets;
+        packets.add(&self.pins, map::SOURCES)?;
+        // What the table before an exchange has counted is carried over after the programs are exchanged.
+        if let (_, old, Beside::Old) = self.pins.sides()?
+            && let Some(layout) = described(&old)?.filter(Description::has_own_sources)
+        {
+            packets.add(&old, layout.shared_sources())?;
         }
         Ok(packets)
     }
@@ -198,6 +209,23 @@ pub struct SharedPackets {
     pub passed: u64,
     /// Packets that were dropped: mostly of sources within their own limits.
     pub dropped: u64,
+}
+
+impl SharedPackets {
+    /// Adds those of a table, unless it was removed meanwhile.
+    fn add(&mut self, pins: &Pins, name: &str) -> Result<()> {
+        let failed = |error| object(format!("read the map {name}"), &error);
+        let Some(map) = pinned(pins, name)? else { return Ok(()) };
+        let sources: Array<MapData, Source> =
+            Map::from_map_data(map).and_then(Array::try_from).map_err(failed)?;
+        for set in 0..shared::OVERFLOWS {
+            let entry = sources.get(&shared::overflow(set), 0).map_err(failed)?;
+            let Source { passed, dropped, .. } = entry.settled();
+            self.passed += passed.packets;
+            self.dropped += dropped.packets;
+        }
+        Ok(())
+    }
 }
 
 /// What the table of sources has in it.

@@ -299,8 +299,16 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
         entry = Source { pending: PendingTally::of(&passed).0, dropped, ..entry };
         entry.words[place] += MORE;
         sources.set(shared::UNREADABLE, entry, 0).unwrap();
+        let overflow = shared::overflow(3);
+        let dropped = Tally { packets: 11, bytes: 0 };
+        let entry = Source { dropped, ..sources.get(&overflow, 0).unwrap() };
+        sources.set(overflow, entry, 0).unwrap();
     });
+    // What is counted goes back at no time.
+    let shared_packets = || net.json("status -j")["shared_packets"].as_u64();
+    assert_eq!(shared_packets(), Some(11));
     net.run("attach eth0 --replace");
+    assert_eq!(shared_packets(), Some(11));
     let after = on_pins(&net, words);
     let later = |at: usize| after.0[at].wrapping_sub(now.0[at]);
     assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");

@@ -24,16 +24,18 @@ use crate::{
     error::Result,
 };
 
-/// Copies them, unless entries have other fields in the old layout. No packet may go by the new ones.
-pub(super) fn bring(old: &Old, maps: &Maps) -> Result<()> {
+/// Copies them, unless entries have other fields in the old layout. No packet may go by the new ones. Returns how many packets
+/// brought up to date all the time: those begin anew.
+pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
+    let mut lost = 0;
     if !old.layout.has_own_sources() {
-        return Ok(());
+        return Ok(lost);
     }
     let failed = |error| object("copy the entries that sources share", &error);
-    let name = if old.layout.source_first == 0 { map::SHARED_SOURCES } else { map::SOURCES };
-    let from: Array<MapData, Source> = typed(&old.from.pins, name)?;
+    let from: Array<MapData, Source> = typed(&old.from.pins, old.layout.shared_sources())?;
     let mut to: Array<MapData, Source> = typed(&maps.pins, map::SOURCES)?;
     for number in (0..shared::LEN).filter(|number| *number != shared::UNTRACKED) {
+        let mut is_whole = false;
         for _ in 0..TRIES {
             let entry = from.get(&number, 0).map_err(failed)?;
             let after = from.get(&number, 0).map_err(failed)?.binding;
@@ -42,10 +44,12 @@ pub(super) fn bring(old: &Old, maps: &Maps) -> Result<()> {
                 let (binding, none) = (Source::NEW.binding, Tally::default());
                 let copy = Source { binding, pending: 0, passed: none, dropped: none, ..entry };
                 to.set(number, copy, 0).map_err(failed)?;
+                is_whole = true;
                 break;
             }
             thread::sleep(Duration::from_millis(1));
         }
+        lost += u32::from(!is_whole);
     }
-    Ok(())
+    Ok(lost)
 }
