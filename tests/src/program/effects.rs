@@ -60,8 +60,9 @@ struct Function {
     kind: u32,
 }
 
-/// A number for each function of a program that writes to memory other than its stack. It is made of those instructions in
-/// their order, and so another one where the verifier has taken one of them for dead.
+/// A number for each function of a program that writes to memory other than its stack, calls a function, or returns a constant
+/// but 0. It is made of those instructions in their order, and so another one where the verifier has taken one of them for dead.
+/// Calls of the kernel are left out, as kernels replace different ones by other instructions.
 ///
 /// # Errors
 /// Fails if the kernel does not show the instructions.
@@ -105,16 +106,33 @@ fn query(program: &ProgramInfo, info: &mut Info) -> Result<()> {
     }
 }
 
-/// The number of one function; `None` if it writes nowhere but to its stack.
+/// The number of one function; `None` if it has no such instruction.
 fn effects(body: &[[u8; 8]]) -> Option<u32> {
-    // Classes of instructions, and a register: see the kernel's Documentation/bpf/standardization/instruction-set.rst.
+    // Codes and registers: see the kernel's Documentation/bpf/standardization/instruction-set.rst.
     const STORE: u8 = 2;
     const STORE_REGISTER: u8 = 3;
     const STACK: u8 = 10;
-    let is_effect = |[code, registers, ..]: &&[u8; 8]| {
-        [STORE, STORE_REGISTER].contains(&(code & 7)) && registers & 15 != STACK
+    const CALL: u8 = 0x85;
+    const OF_FUNCTION: u8 = 1;
+    const CONSTANT: [u8; 2] = [0xb7, 0xb4];
+    const RESULT: u8 = 0;
+    let effect = |instruction: &[u8; 8]| {
+        let [code, registers, ..] = *instruction;
+        let (to, from) = (registers & 15, registers >> 4);
+        match code {
+            // Which one it is, is a number that depends on how many functions are left.
+            CALL => (from == OF_FUNCTION).then_some([code, registers, 0, 0, 0, 0, 0, 0]),
+            _ if CONSTANT.contains(&code) => {
+                (to == RESULT && instruction[4..] != [0; 4]).then_some(*instruction)
+            }
+            _ if code & 7 == STORE || code & 7 == STORE_REGISTER => {
+                (to != STACK).then_some(*instruction)
+            }
+            _ => None,
+        }
     };
     let mut hasher = DefaultHasher::new();
-    let count = body.iter().filter(is_effect).inspect(|it| hasher.write(&it[..])).count();
+    let effects = body.iter().filter_map(effect);
+    let count = effects.inspect(|effect| hasher.write(effect)).count();
     (count != 0).then(|| hasher.finish() as u32)
 }
