@@ -109,7 +109,8 @@ pub(super) struct Writing<'a> {
 }
 
 impl<'a> Writing<'a> {
-    /// Waits for the right to write lists to a file. The folder of the file is made if it is not there.
+    /// Waits for the right to write lists to a file. The folder of the file is made if it is not there. What killed writers
+    /// left there is removed.
     ///
     /// # Errors
     /// That others have it for longer than is waited, or what the system says.
@@ -129,6 +130,7 @@ impl<'a> Writing<'a> {
             // Who only waits may be stopped.
             let deferred = StopsDeferred::new();
             if sys::try_lock(&file).map_err(failed)? {
+                file::remove_left_beside(path);
                 return Ok(Self { path, _folder: file, _deferred: deferred });
             }
             drop(deferred);

@@ -138,6 +138,24 @@ fn what_is_no_such_file_is_told_without_a_word_of_it_and_put_aside() {
     assert!(aside.exists() && !path.exists());
 }
 
+#[test]
+fn what_killed_writers_left_is_removed_by_the_next_one_that_may_write() {
+    let folder = Folder::new("left");
+    let path = folder.file();
+    let names = ["run-time.json.1234.new", "run-time.json.unread", "other.json.1234.new"];
+    let [left, others @ ..] = names.map(|name| folder.0.join(name));
+    for path in others.iter().chain([&left]) {
+        fs::write(path, "text").unwrap();
+    }
+    let writing = Writing::take(&path, Duration::ZERO).unwrap();
+    assert!(!left.exists());
+    // Who has to wait leaves that of the one that writes.
+    fs::write(&left, "text").unwrap();
+    assert!(Writing::take(&path, Duration::ZERO).is_err());
+    assert!(left.exists() && others.iter().all(|path| path.exists()));
+    drop(writing);
+}
+
 /// The folder may be another user's, such as the agent's.
 #[test]
 fn a_link_in_the_place_of_the_file_leads_nowhere() {
