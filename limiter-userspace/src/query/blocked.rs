@@ -101,7 +101,9 @@ impl Inquiry<'_> {
     fn block_of(&self, address: IpAddr, now: u64) -> Result<Asked> {
         let Self { tables, entries, .. } = self;
         let key = address.into();
-        let Some(source) = source_of(entries.policy().key_prefix, &key) else {
+        // Under an earlier policy it may have been a smaller source. No packet finds its block.
+        let is_first = |source: &IpNet| source.network() == source.addr();
+        let Some(source) = source_of(entries.policy().key_prefix, &key).filter(is_first) else {
             return Ok(Asked::Free);
         };
         let Some(state) = SourceState::find(tables, key, now)?.settled() else {

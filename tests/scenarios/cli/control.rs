@@ -370,6 +370,13 @@ fn who_may_ask_and_how() {
     let event = events.into_iter().find(|event| event["event"] == "lifted").unwrap();
     assert_eq!((&event["source"], &event["user"]), (&json!("192.0.2.1"), &json!(0)), "{event}");
     let bench = &setup.bench;
+    // Also one of a smaller source, as an earlier policy had it.
+    assert_eq!(setup.push_as(0, "2001:db8:9:1::1", None), "blocked");
+    let document = Document::new("defaults: {key_prefix: {ipv6: 48}}");
+    bench.done(&document.in_place("policy apply FILE"));
+    let lift = "DELETE /v1/penalties/2001:db8:9:1::1";
+    assert_eq!(setup.json_as(0, lift, &json!(""))["result"], "lifted");
+    assert_eq!(setup.json_as(0, lift, &json!(""))["result"], "not_blocked");
     for (arguments, words) in [
         ("agent --control 127.0.0.1:1", "unix:PATH"),
         ("agent --trusted root", "--control"),
@@ -452,14 +459,27 @@ fn commands_push_blocks_and_end_them() {
         "penalty: the pushed blocks of 2 sources are ended\n"
     );
     // Also one that no packet finds, since sources became larger.
+    let small = Document::new("defaults: {key_prefix: {ipv6: 64}}");
+    let large = Document::new("defaults: {key_prefix: {ipv6: 48}}");
+    let apply = |document: &Document| bench.done(&document.in_place("policy apply FILE"));
     bench.done("penalty add 2001:db8:9:1::1 --for 1h --push");
-    let document = Document::new("defaults: {key_prefix: {ipv6: 48}}");
-    bench.done(&document.in_place("policy apply FILE"));
+    apply(&large);
+    assert!(!said("penalty list").contains("2001:db8"));
     assert_eq!(
         said("penalty del --all --push"),
         "penalty: the pushed block of 2001:db8:9:1:: is ended\n"
     );
     assert_eq!(said("penalty del --all --push"), "penalty: no push blocks anybody\n");
+    apply(&small);
+    bench.done("penalty add 2001:db8:9:1::1 2001:db8:8:1::1 --for 1h --push");
+    apply(&large);
+    assert_eq!(
+        said("penalty del 2001:db8:9:1::1 --push"),
+        "penalty: the pushed block of 2001:db8:9::/48 is ended\n"
+    );
+    apply(&small);
+    let left = said("penalty list");
+    assert!(left.contains("2001:db8:8:1::/64") && !left.contains("2001:db8:9"), "{left}");
     // That by hand stays.
     send(&bench, [192, 0, 2, 1], 10);
     assert_eq!(dropped(), 30);

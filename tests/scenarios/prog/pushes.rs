@@ -137,6 +137,7 @@ fn a_push_or_the_end_of_one_is_of_no_larger_source_than_was_asked_for() {
         let end = NOW + 9 * SECOND;
         assert_eq!(pusher.push_for(owner, small, end).unwrap(), Pushed::Blocked);
         assert_eq!(reason_at(&mut program, NOW, &udp(other)), Reason::Conform);
+        assert_eq!(Inquiry::new(program.maps(), NOW).unwrap().blocked(NOW).unwrap(), []);
         assert_eq!(pusher.push_for(owner, large, end).unwrap(), Pushed::Blocked);
         assert_eq!(reason_at(&mut program, NOW, &udp(other)), Reason::Penalty);
         assert!(pusher.lift_for(owner, small).unwrap());

@@ -1,6 +1,6 @@
 //! Who pushed the blocks that run, as far as this process saw it: a user other than root ends only its own.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, iter, net::IpAddr};
 
 use ipnet::IpNet;
 
@@ -46,6 +46,14 @@ impl Owners {
     pub(super) fn is_of(&self, source: IpNet, user: u32, until: u64) -> bool {
         self.0.get(&source) == Some(&Block { user, until })
     }
+
+    /// The source of an address, and the smaller ones of it that are remembered, as an earlier policy had them.
+    pub(super) fn sources_of(&self, source: IpNet, address: IpAddr) -> impl Iterator<Item = IpNet> {
+        let lengths = source.prefix_len() + 1..=source.max_prefix_len();
+        let smaller = lengths.filter_map(move |length| IpNet::new(address, length).ok());
+        let smaller = smaller.map(|it| it.trunc()).filter(|it| self.0.contains_key(it));
+        iter::once(source).chain(smaller)
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +63,7 @@ mod tests {
     use super::*;
 
     fn source(number: u32) -> IpNet {
-        IpNet::from(std::net::IpAddr::from(Ipv4Addr::from(number)))
+        IpNet::from(IpAddr::from(Ipv4Addr::from(number)))
     }
 
     #[test]
@@ -73,6 +81,19 @@ mod tests {
         // It was pushed before this process began.
         owners.note(source(3), 7, Some(40), 50, 0);
         assert!(!owners.is_of(source(3), 7, 50));
+    }
+
+    #[test]
+    fn smaller_sources_of_an_earlier_policy_are_found_by_an_address_in_them() {
+        let mut owners = Owners::default();
+        let [large, small, other] = ["2001:db8:9::/48", "2001:db8:9:1::/64", "2001:db8:9:2::/64"]
+            .map(|it| it.parse::<IpNet>().unwrap());
+        for source in [small, other] {
+            owners.note(source, 7, None, 50, 0);
+        }
+        let found: Vec<_> = owners.sources_of(large, "2001:db8:9:1::1".parse().unwrap()).collect();
+        assert_eq!(found, [large, small]);
+        assert!(owners.sources_of(small, "2001:db8:9:1::1".parse().unwrap()).eq([small]));
     }
 
     #[test]

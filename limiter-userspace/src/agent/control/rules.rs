@@ -166,7 +166,8 @@ impl Rules {
         })
     }
 
-    /// Ends the pushed block of the source of an address for a user, who pushed it or is root.
+    /// Ends the pushed block of the source of an address for a user, who pushed it or is root. Also ended are those of smaller
+    /// sources of it that were pushed here under an earlier policy: they would be back with that.
     ///
     /// # Errors
     /// What the system says.
@@ -176,14 +177,19 @@ impl Rules {
         user: u32,
         address: IpAddr,
     ) -> Result<LiftResult> {
-        let source = pusher.source_of(address)?;
         let now = query::now();
-        let until = pusher.pushed_until(source.addr())?.filter(|until| *until > now);
-        if user != 0 && until.is_some_and(|until| !self.owners.is_of(source, user, until)) {
-            return Ok(LiftResult::NotYours);
+        let mut result = LiftResult::NotBlocked;
+        for source in self.owners.sources_of(pusher.source_of(address)?, address) {
+            let until = pusher.pushed_until(source.addr())?.filter(|until| *until > now);
+            if user != 0 && until.is_some_and(|until| !self.owners.is_of(source, user, until)) {
+                if result == LiftResult::NotBlocked {
+                    result = LiftResult::NotYours;
+                }
+            } else if pusher.lift(source.addr())? {
+                result = LiftResult::Lifted;
+            }
         }
-        let is_lifted = pusher.lift(source.addr())?;
-        Ok(if is_lifted { LiftResult::Lifted } else { LiftResult::NotBlocked })
+        Ok(result)
     }
 
     /// The rule that a push is against. That of the list `allow` is asked with the push.

@@ -1,6 +1,6 @@
 //! `limiter penalty add --push` and `penalty del --push`: blocks of single sources, without another policy.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -149,21 +149,28 @@ pub(super) fn push(
 /// Ends the blocks that were pushed of sources, or all of them.
 pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) -> Result<()> {
     let mut pusher = open(pins)?;
+    let pushed: BTreeSet<IpAddr> =
+        pusher.maps().pushed(Owner::Shared, query::now())?.into_iter().map(|it| it.0).collect();
     let sources = match given {
         Some(given) => sources(given, &pusher)?,
         None => {
-            let pushed = pusher.maps().pushed(Owner::Shared, query::now())?;
             // Also those of sources as an earlier policy had them, which an address alone names.
-            let as_it_is = |(source, _): (IpAddr, u64)| -> Result<IpNet> {
-                let now = pusher.source_of(source)?;
-                Ok(if now.addr() == source { now } else { source.into() })
+            let as_it_is = |source: &IpAddr| -> Result<IpNet> {
+                let now = pusher.source_of(*source)?;
+                Ok(if now.addr() == *source { now } else { (*source).into() })
             };
-            pushed.into_iter().map(as_it_is).collect::<Result<_>>()?
+            pushed.iter().map(as_it_is).collect::<Result<_>>()?
         }
     };
     let mut entries = Vec::with_capacity(sources.len());
     for source in &sources {
-        let result = if pusher.lift(source.addr())? { "lifted" } else { "not_blocked" };
+        let mut result = "not_blocked";
+        // Also those of smaller sources in it, as an earlier policy had them: they would be back with that.
+        for address in pushed.range(source.network()..=source.broadcast()) {
+            if pusher.lift(*address)? {
+                result = "lifted";
+            }
+        }
         entries.push(Entry { src: source_name(*source), result, seconds_left: 0 });
     }
     if output.is_json() {
