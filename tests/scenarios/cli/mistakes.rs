@@ -91,7 +91,10 @@ fn limits_that_are_not_there_are_answered_with_what_was_meant() {
     for (name, hint) in [
         ("src", "did you mean source?"),
         ("sources", "did you mean source?"),
-        ("ip", "`limiter limit set source --rate 5/s` limits each source address"),
+        (
+            "ip",
+            "each source address has the limit `source`; `limiter limit set source --rate 5/s` sets",
+        ),
         ("udp", "`limiter limit add udp --match udp --rate 5/s` makes a limit of that name"),
         ("icmp", "`limiter limit add icmp --match icmp --rate 5/s` makes a limit of that name"),
         (

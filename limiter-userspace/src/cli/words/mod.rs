@@ -3,6 +3,7 @@
 //! The tables are in [`table`]. They are asked when the command line is refused, and when a command refuses a
 //! word as a value. An answer names the right command, with the arguments that were given.
 
+mod said;
 mod table;
 
 use std::ffi::OsString;
@@ -13,7 +14,10 @@ use clap::{
 };
 use thiserror::Error;
 
-use self::table::{ANSWERS, COMMAND_ALIASES, DEFAULTS, OPTION_ALIASES};
+use self::{
+    said::{Limited, Listed},
+    table::{ANSWERS, COMMAND_ALIASES, DEFAULTS, OPTION_ALIASES},
+};
 use super::examples;
 use crate::{
     error::{self, Failure},
@@ -28,6 +32,10 @@ use crate::{
 
 /// The most characters of what was given that are repeated to the user.
 const ECHOED: usize = 512;
+
+/// What is said of limits where the words are not understood.
+const LIMITS: &str = "`limiter limit set NAME --rate RATE` sets the rate of a limit, `limiter limit add NAME --match tcp:PORT --rate \
+                      RATE` makes one; `limiter limit add --help` has more";
 
 /// A command line that was refused, or a word of it, with an answer.
 #[derive(Debug, Error)]
@@ -204,7 +212,12 @@ impl Line {
         }
         let shown = at.get_subcommands().filter(|it| !it.is_hide_set());
         let names = shown.flat_map(|it| it.get_all_aliases().chain([it.get_name()]));
-        let found = at.find_subcommand(very_near(word, names)?)?.get_name();
+        let near = very_near(word, names)?;
+        // With a prefix, as in `unlimit`, it is the opposite.
+        if word.strip_suffix(near).is_some_and(|prefix| prefix.len() > 1) {
+            return None;
+        }
+        let found = at.find_subcommand(near)?.get_name();
         let path = [self.path.as_str(), found].join(" ");
         let after = self.rest.iter().skip_while(|it| *it != word).skip(1);
         let rest: String = after.map(|word| format!(" {}", visible(word))).collect();
@@ -276,6 +289,57 @@ impl Line {
         }
     }
 
+    /// The words that say what a command is to do; those before `word` are not of them if it stands for the command.
+    fn after(&self, word: &str) -> &[String] {
+        let at = self.rest.iter().position(|it| it == word).filter(|_| self.path.is_empty());
+        self.rest.get(at.unwrap_or(0)..).unwrap_or_default()
+    }
+
+    /// The hint with the limit that is meant, if all words are understood. `is_said` is whether `word` is one of them, instead of
+    /// a name for the command.
+    fn limit(&self, word: &str, is_said: bool) -> String {
+        self.limited(word, is_said).unwrap_or_else(|| LIMITS.to_owned())
+    }
+
+    fn limited(&self, word: &str, is_said: bool) -> Option<String> {
+        let verb = self.rest.iter().position(|it| it == word).filter(|_| !is_said);
+        let others = self.rest.iter().enumerate().filter(|(at, _)| Some(*at) != verb);
+        let words: Vec<&str> = others.map(|(_, word)| word.as_str()).collect();
+        let mut said = Limited::read(&words)?;
+        if is_said && said.name.as_deref() == Some(word) {
+            said.be_of_service();
+        }
+        let rate = said.rate();
+        let Limited { name, address, protocol, .. } = &said;
+        let is_iface = name.as_ref().is_some_and(|it| self.is("IFACE", it));
+        let name = name.as_deref();
+        Some(match (protocol, address) {
+            (None, None) if is_iface => {
+                let name = name.unwrap_or_default();
+                format!("`limiter attach {name} --pps {rate}` sets what each source may send there")
+            }
+            (Some(protocol), None) if !is_iface => {
+                let options = said.options(protocol);
+                let name = name.unwrap_or(if said.ports.is_none() { protocol } else { "NAME" });
+                format!("`limiter limit add {name} {options}` makes a limit of that name")
+            }
+            (None, address) if !is_iface && self.path != "limit add" => {
+                // `limit set` has no other words in the place of a name than those for an address.
+                let is_of_source = address.is_some() || self.path == "limit set" && !is_said;
+                let name = name.unwrap_or(if is_of_source { "source" } else { "NAME" });
+                match address {
+                    Some(src) => format!(
+                        "`limiter limit set {name} --src {src} --rate {rate}` sets what that source may send"
+                    ),
+                    None => format!(
+                        "`limiter limit set {name} --rate {rate}` sets the rate of that limit; `limiter limit list` lists the limits"
+                    ),
+                }
+            }
+            _ => return None,
+        })
+    }
+
     /// A hint, with what was given in the place of each name in braces. `{{` and `}}` stand for braces.
     fn filled(&self, hint: &str, word: &str) -> String {
         let given = |fits: &dyn Fn(&str) -> bool| {
@@ -284,25 +348,29 @@ impl Line {
         };
         let name = || given(&|it| it != word && is_name(it));
         let other = |it: &str| !is_address(it);
+        let listed = || Listed::read(self.after(word), word);
+        let addresses = || {
+            let all = listed().map(|said| said.addresses.join(" "));
+            all.filter(|it| !it.is_empty()).unwrap_or_else(|| "ADDRESS".to_owned())
+        };
+        let address = |said: Listed| said.addresses.first().cloned();
         let value = |name_in_braces: &str| match name_in_braces {
             "word" => word.strip_prefix('@').unwrap_or(word).to_owned(),
             "list" => given(&other).unwrap_or_else(|| "FILE".to_owned()),
             "command" => self.path.clone(),
             "group" => self.path.split(' ').next().unwrap_or_default().to_owned(),
-            "addresses" => {
-                let all = self.rest.iter().filter(|it| is_address(it));
-                let all: Vec<&str> = all.map(String::as_str).collect();
-                if all.is_empty() { "ADDRESS".to_owned() } else { all.join(" ") }
+            "addresses" => addresses(),
+            "listed" => {
+                let time = listed().and_then(|said| said.time);
+                addresses() + &time.map_or_else(String::new, |time| format!(" --for {time}"))
             }
-            "address" => given(&is_address).unwrap_or_else(|| "ADDRESS".to_owned()),
-            // A number alone may be another thing, such as a port.
-            "slow" => given(&|it| other(it) && is_rate(it) && !self.is("NUMBER", it))
-                .unwrap_or_else(|| "5/min".to_owned()),
-            "rate" => given(&|it| other(it) && is_rate(it)).unwrap_or_else(|| "10kpps".to_owned()),
+            "address" => listed().and_then(address).unwrap_or_else(|| "ADDRESS".to_owned()),
+            "limit" => self.limit(word, false),
+            "named" => self.limit(word, true),
             "host" => word.split(':').next().unwrap_or_default().to_owned(),
-            "time" => match given(&|it| other(it) && self.is("TIME", it)) {
-                Some(seconds) if self.is("NUMBER", &seconds) => format!("{seconds}s"),
-                time => time.unwrap_or_else(|| "1h".to_owned()),
+            "time" => match listed() {
+                Some(said) => said.time.unwrap_or_else(|| "1h".to_owned()),
+                None => "TIME".to_owned(),
             },
             "number" => given(&|it| port(it).is_some())
                 .and_then(|it| port(&it).map(str::to_owned))
@@ -311,14 +379,14 @@ impl Line {
                 given(&|it| other(it) && is_file(it)).unwrap_or_else(|| "policy.yaml".to_owned())
             }
             "burst" => given(&|it| self.is("NUMBER", it)).unwrap_or_else(|| "2k".to_owned()),
-            "name" => name().unwrap_or_else(|| "source".to_owned()),
-            "label" => {
-                let is_word = |it: &String| ["port", "dport"].contains(&it.as_str());
-                name().filter(|it| !is_word(it)).unwrap_or_else(|| "NAME".to_owned())
+            "name" => {
+                let others = || self.rest.iter().filter(|it| *it != word && !self.is("NUMBER", it));
+                let is_one = others().count() == 1 && others().all(|it| is_name(it));
+                others().next().filter(|_| is_one).map_or("NAME", |it| it).to_owned()
             }
             "after" => {
                 let mut after = self.rest.iter().skip_while(|it| *it != word);
-                after.find(|it| self.is("NUMBER", it)).cloned().unwrap_or_else(|| "PORT".to_owned())
+                after.find(|it| self.is("NUMBER", it)).cloned().unwrap_or_else(|| "TIME".to_owned())
             }
             "iface" => given(&|it| self.is("IFACE", it)).or_else(name).unwrap_or_else(|| {
                 // Of several, none is guessed.

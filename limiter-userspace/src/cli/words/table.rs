@@ -68,7 +68,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter deny add {addresses}` drops all its packets until it is deleted; `limiter penalty add {addresses} \
          --for {time}` blocks it for {time}",
     ),
-    answer("", "accept pass trust", "`limiter allow add {addresses}` lets all its packets pass"),
+    answer("", "accept pass trust", "`limiter allow add {listed}` lets all its packets pass"),
     answer(
         "",
         "unban unblock undeny unjail release pardon forgive",
@@ -131,8 +131,8 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "",
         "add insert append",
-        "`limiter deny add {address}` drops it, `limiter allow add {address}` lets it pass, `limiter limit set \
-         source --src {address} --rate {rate}` limits it",
+        "`limiter deny add {listed}` drops it, `limiter allow add {listed}` lets it pass, `limiter limit set \
+         source --src {address} --rate RATE` limits it",
     ),
     answer(
         "",
@@ -145,20 +145,11 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter deny del {address}`, `limiter allow del {address}` and `limiter penalty del {address}` take it \
          off a list; `limiter limit del {name}` switches a limit off; `limiter detach {iface}` detaches",
     ),
+    answer("", "set rate pps ratelimit throttle", "{limit}"),
     answer(
-        "",
-        "set+IFACE rate+IFACE pps+IFACE ratelimit+IFACE throttle+IFACE",
-        "`limiter attach {iface} --pps {rate}` sets what each source may send there",
-    ),
-    answer(
-        "",
-        "set+ADDRESS rate+ADDRESS pps+ADDRESS ratelimit+ADDRESS throttle+ADDRESS",
-        "`limiter limit set source --src {address} --rate {rate}` sets what that source may send",
-    ),
-    answer(
-        "",
-        "set rate pps ratelimit throttle",
-        "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
+        "|limit",
+        "unlimit disable off stop none flush clear",
+        "`limiter limit del {name}` switches a limit off; `limiter limit del NAME --src {address}` deletes that of a source",
     ),
     answer(
         "",
@@ -238,54 +229,34 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "",
         "ADDRESS",
-        "`limiter get {word}` shows what is known of it; `limiter deny add {word}` drops it",
+        "`limiter get {address}` shows what is known of it; `limiter deny add {listed}` drops it",
     ),
     // Words after a command with subcommands.
     answer(
         "allow|deny",
         "ADDRESS",
-        "`limiter {command} add {word}` adds it; `limiter {command} del {word}` takes it off",
+        "`limiter {command} add {listed}` adds it; `limiter {command} del {addresses}` takes it off",
     ),
-    answer("penalty", "ADDRESS", "`limiter penalty add {word} --for {time}` blocks it for {time}"),
+    answer(
+        "penalty",
+        "ADDRESS",
+        "`limiter penalty add {addresses} --for {time}` blocks it for {time}",
+    ),
     answer(
         "allow|deny",
         "set insert append new create",
-        "`limiter {command} add {address}` adds it",
+        "`limiter {command} add {listed}` adds it",
     ),
     answer(
         "penalty",
         "set insert append new create ban block",
-        "`limiter penalty add {address} --for {time}` blocks it for {time}",
+        "`limiter penalty add {addresses} --for {time}` blocks it for {time}",
     ),
     answer("allow|deny", "unban unblock undeny", "`limiter {command} del {address}` takes it off"),
     answer("penalty", "unban unblock lift end", "`limiter penalty del {address}` ends its block"),
-    answer(
-        "limit",
-        "IFACE",
-        "`limiter attach {word} --pps {rate}` sets what each source may send there; `limiter limit list` lists the \
-         limits",
-    ),
-    answer(
-        "limit",
-        "ADDRESS",
-        "`limiter limit set source --src {word} --rate {rate}` sets what that source may send",
-    ),
-    answer(
-        "limit",
-        "NUMBER",
-        "`limiter limit add NAME --match tcp:{word} --rate {slow}` limits what comes to that port",
-    ),
-    answer(
-        "limit",
-        "change edit modify update",
-        "`limiter limit set {name} --rate {rate}` sets the rate of a limit",
-    ),
+    answer("limit", "change edit modify update", "{limit}"),
     answer("limit", "get info", "`limiter limit show {name}` shows the limit"),
-    answer(
-        "limit",
-        "*",
-        "`limiter limit set {word} --rate {rate}` sets the limit {word}; `limiter limit list` lists the limits",
-    ),
+    answer("limit", "*", "{named}"),
     answer(
         "policy",
         "edit set change",
@@ -329,19 +300,19 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter attach {iface}` limits nothing until a limit is set",
     ),
     answer("attach", "dev", "an interface is named alone: `limiter attach {iface}`"),
-    answer("attach", "RATE", "a rate has its option: `limiter attach {iface} --pps {word}`"),
+    answer("attach", "RATE", "a rate has its option: `--pps {word}`"),
     answer("attach", "NUMBER", "a number is one word, such as `--pps 10000`"),
     answer("attach|detach|doctor", "help", "`limiter {command} --help` explains the command"),
     answer("attach", "<IFACE>...", "name an interface: `limiter attach {iface}`"),
     answer(
         "attach",
         "<--policy",
-        "`--for` is about limits: `limiter attach {iface} --pps 10kpps --for {time}`",
+        "`--for` is about limits: `limiter attach {iface} --pps RATE --for TIME`",
     ),
     answer(
         "attach",
         "--pps",
-        "a burst needs a rate: `limiter attach {iface} --pps 10kpps --burst {burst}`",
+        "a burst needs a rate: `limiter attach {iface} --pps RATE --burst {burst}`",
     ),
     answer("detach", "all", "`limiter detach --all` detaches all interfaces"),
     answer(
@@ -349,11 +320,7 @@ pub(super) const ANSWERS: &[Answer] = &[
         "<IFACE>...",
         "name an interface, such as `limiter detach {iface}`; `limiter detach --all` detaches all",
     ),
-    answer(
-        "limit set",
-        "RATE <NAME> --rate",
-        "`limiter limit set {name} --rate {rate}` sets the rate of that limit",
-    ),
+    answer("limit set", "RATE ADDRESS <NAME> --rate", "{named}"),
     answer(
         "limit set",
         "--per",
@@ -365,32 +332,8 @@ pub(super) const ANSWERS: &[Answer] = &[
         "`limiter penalty add ADDRESS --for 1h` blocks a source; `--action drop` drops all that the \
          limit is about",
     ),
-    answer(
-        "limit|limit set|limit add",
-        "ssh http https smtp",
-        "`limiter limit add {word} --match tcp:{word} --count connections --rate {slow} --burst 5` makes a limit of that \
-         name",
-    ),
-    answer(
-        "limit|limit set|limit add",
-        "ntp dns",
-        "`limiter limit add {word} --match udp:{word} --rate {rate}` makes a limit of that name",
-    ),
-    answer(
-        "limit|limit set|limit add",
-        "udp+NUMBER tcp+NUMBER udp+port tcp+port udp+dport tcp+dport",
-        "`limiter limit add {label} --match {word}:{after} --rate {slow}` makes a limit of that port",
-    ),
-    answer(
-        "limit|limit set|limit add",
-        "udp tcp icmp",
-        "`limiter limit add {word} --match {word} --rate {rate}` makes a limit of that name",
-    ),
-    answer(
-        "limit add",
-        "NUMBER",
-        "a port has its protocol, such as `--match tcp:{word}`; a rate has its option, such as `--rate {word}/s`",
-    ),
+    answer("limit set|limit add", "ssh http https smtp ntp dns udp tcp icmp", "{named}"),
+    answer("limit add", "NUMBER", "{named}"),
     answer("limit add", "RATE", "a rate has its option: `--rate {word}`"),
     answer(
         "limit set",
@@ -401,23 +344,23 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "limit set",
         "ip ips address addr host client",
-        "`limiter limit set source --rate {rate}` limits each source address",
+        "each source address has the limit `source`; {limit}",
     ),
     answer(
         "allow add|deny add",
         "TIME for",
-        "a time has its option: `limiter {command} {address} --for {time}`",
+        "a time has its option: `limiter {command} {addresses} --for {time}`",
     ),
     answer(
         "penalty add",
         "TIME for --for",
-        "say for how long: `limiter penalty add {address} --for {time}`; `limiter deny add {address}` drops it \
+        "say for how long: `limiter penalty add {addresses} --for {time}`; `limiter deny add {addresses}` drops it \
          until it is deleted",
     ),
     answer(
         "penalty add",
         "NEGATIVE forever permanent always infinite infinity",
-        "`limiter deny add {address}` drops it until it is deleted",
+        "`limiter deny add {addresses}` drops it until it is deleted",
     ),
     answer("allow add|deny add", "NEGATIVE", "without `--for` it does not end"),
     answer(
@@ -503,7 +446,7 @@ pub(super) const ANSWERS: &[Answer] = &[
     ),
     answer("status", "--watch -w", "`limiter watch` shows it as it changes"),
     answer("status", "-v --verbose --all -a", "`limiter status -j` has every number"),
-    answer("watch", "-n", "`limiter watch --interval {time}` sets the time between two readings"),
+    answer("watch", "-n", "`limiter watch --interval {after}` sets the time between two readings"),
     answer("watch", "--top", "`limiter top -n {number}` lists so many sources"),
     answer(
         "agent",

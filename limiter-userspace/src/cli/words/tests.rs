@@ -43,7 +43,7 @@ fn taken(line: &str) -> Result<String, (String, String)> {
 fn command_lines(hint: &str) -> impl Iterator<Item = String> {
     let quoted = hint.split('`').skip(1).step_by(2);
     let commands = quoted.filter(|it| it.starts_with("limiter ") && !it.contains(['>', '|']));
-    commands.map(|it| it.replace("ADDRESS", "192.0.2.9"))
+    commands.map(|it| it.replace("ADDRESS", "192.0.2.77"))
 }
 
 #[test]
@@ -125,6 +125,16 @@ fn a_refused_value_is_answered_too() {
             "a time has its option: `limiter deny add 1.2.3.4 --for 1h`",
         ),
         (
+            "limiter deny add 1.2.3.4 192.0.2.9 for 2 days",
+            prefix("for"),
+            "a time has its option: `limiter deny add 1.2.3.4 192.0.2.9 --for 2days`",
+        ),
+        (
+            "limiter penalty add 1.2.3.4 --for 1h 30m",
+            prefix("30m"),
+            "say for how long: `limiter penalty add 1.2.3.4 --for 1h30m`",
+        ),
+        (
             "limiter penalty add 1.2.3.4 --for forever",
             PolicyError::from(parse_time("forever").unwrap_err()).into(),
             "`limiter deny add 1.2.3.4` drops it until it is deleted",
@@ -176,7 +186,7 @@ fn a_refused_value_is_answered_too() {
         (
             "limiter attach eth0 100pps",
             interface("100pps"),
-            "a rate has its option: `limiter attach eth0 --pps 100pps`",
+            "a rate has its option: `--pps 100pps`",
         ),
         (
             "limiter attach dev eth0",
@@ -193,6 +203,33 @@ fn a_refused_value_is_answered_too() {
     ] {
         let told = answered(line, error);
         assert!(told.starts_with(hint), "{line}: {told}");
+    }
+}
+
+proptest::proptest! {
+    /// A command in a hint that could be run as it is says all that was said.
+    #[test]
+    fn a_hint_leaves_out_nothing_that_narrows(
+        command in proptest::sample::select(vec![
+            "ban", "block", "trust", "deny", "penalty", "penalty add", "limit", "limit set", "limit add x", "limit change", "ratelimit", "set",
+        ]),
+        given in proptest::collection::vec(proptest::sample::select(vec![
+            "tcp", "udp", "port", "dport", "sport", "22", "80,443", "100/s", "100", "pps", "10", "minutes", "1h", "192.0.2.9",
+            "10.0.0.0/8", "except", "source", "eth0", "for", "rate", "--rate", "--src", "--for", "-i", "ssh",
+        ]), 1..7),
+    ) {
+        let line = format!("limiter {command} {}", given.join(" "));
+        let Err((_, hint)) = taken(&line) else { return Ok(()) };
+        let adds = ["penalty add", "allow add", "limit set", "limit add", "attach"];
+        let commands = command_lines(&hint).filter(|_| !hint.starts_with("for example"));
+        for told in commands.filter(|it| adds.iter().any(|add| it.contains(add))) {
+            if ["NAME", "RATE", "PORT", "TIME", "192.0.2.77", "--help"].iter().all(|it| !told.contains(it)) {
+                let narrows = |it: &&&str| it.contains(|it: char| it.is_ascii_digit()) || ["tcp", "udp", "except", "sport", "-i"].contains(it);
+                for word in given.iter().filter(narrows) {
+                    proptest::prop_assert!(told.contains(word), "{line}: {hint}");
+                }
+            }
+        }
     }
 }
 
