@@ -472,12 +472,15 @@ fn commands_push_blocks_and_end_them() {
     assert_eq!(said("penalty del --all --push"), "penalty: no push blocks anybody\n");
     apply(&small);
     bench.done("penalty add 2001:db8:9:1::1 2001:db8:8:1::1 --for 1h --push");
-    apply(&large);
+    assert!(!apply(&large).stderr.contains("key_prefix"));
     assert_eq!(
         said("penalty del 2001:db8:9:1::1 --push"),
         "penalty: the pushed block of 2001:db8:9::/48 is ended\n"
     );
     apply(&small);
+    bench.done("penalty add 2001:db8:7::1 --for 1h --push");
+    let warned = bench.done(&large.in_place("policy apply FILE --dry-run")).stderr;
+    assert!(warned.contains("of larger sources by it: 1; "), "{warned}");
     let left = said("penalty list");
     assert!(left.contains("2001:db8:8:1::/64") && !left.contains("2001:db8:9"), "{left}");
     // That by hand stays.

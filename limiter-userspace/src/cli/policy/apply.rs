@@ -1,6 +1,6 @@
 //! `limiter policy apply`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use serde_json::json;
@@ -14,19 +14,25 @@ use crate::{
         maps,
         progress::{Progress, took},
         stderr::{
-            warn_of_absent, warn_of_document, warn_of_error, warn_of_switch, warn_of_unfinished,
+            warn, warn_of_absent, warn_of_document, warn_of_error, warn_of_switch,
+            warn_of_unfinished,
         },
         unix,
     },
-    datapath::{bpffs::Pins, instance::Instance},
+    datapath::{bpffs::Pins, instance::Instance, maps::Maps, pushes::Owner},
     error::{Error, Result},
-    output::{changes, exchanged, faults, number::duration, stream::Output},
+    output::{
+        changes, exchanged, faults,
+        number::{duration, grouped},
+        stream::Output,
+    },
     policy::{
         Policy, PolicyError, Session,
         document::{Change, diff, format_instant},
         reading::name,
         units::parse_time,
     },
+    query,
 };
 
 #[derive(Debug, Args)]
@@ -68,6 +74,8 @@ struct Applied {
     switched: bool,
     /// Whether tables would be exchanged for larger ones first, in a dry run.
     makes_room: bool,
+    /// The number of pushed blocks that are of larger sources than before.
+    widened: usize,
     time: Duration,
 }
 
@@ -108,8 +116,18 @@ impl Apply {
             unfinished,
             switched,
             makes_room,
+            widened,
             time,
         } = applied;
+        if widened > 0 {
+            let blocks = grouped(widened as u64);
+            warn(
+                &format!(
+                    "`key_prefix` is shorter, and pushed blocks are of larger sources by it: {blocks}; see `limiter penalty list`"
+                ),
+                output,
+            );
+        }
         if let Some(error) = &unfinished {
             warn_of_unfinished(error, output);
         }
@@ -221,6 +239,7 @@ fn dry_run(
         sorted,
         kept,
         makes_room,
+        widened: widened(&maps, &running.policy, policy)?,
         time: progress.end(),
         ..Applied::default()
     })
@@ -250,6 +269,7 @@ fn apply(
     let sorted = layers.run_time.entries().len() - running.run_time.entries().len();
     let kept = keep(session, &mut layers, Some(instance.maps()), unix())?;
     let changes = diff(&running.policy, policy);
+    let widened = widened(instance.maps(), &running.policy, policy)?;
     // The order of a list is no difference.
     let changed = !changes.is_empty();
     let anew = !changed && !instance.maps().fits_interfaces()?;
@@ -283,7 +303,21 @@ fn apply(
         unkept,
         unfinished,
         switched,
+        widened,
         time: progress.end(),
         ..Applied::default()
     })
+}
+
+/// The number of pushed blocks that are of larger sources under a policy than under the one before it.
+fn widened(maps: &Maps, before: &Policy, policy: &Policy) -> Result<usize> {
+    if before.key_prefix == policy.key_prefix {
+        return Ok(0);
+    }
+    let pushed = maps.pushed(Owner::Shared, query::now())?;
+    let is_wider = |source: &IpAddr| {
+        let (was, is) = (before.source_of(*source), policy.source_of(*source));
+        was.addr() == *source && is.addr() == *source && is.prefix_len() < was.prefix_len()
+    };
+    Ok(pushed.iter().filter(|(source, _)| is_wider(source)).count())
 }
