@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::lease::Leases;
-use crate::policy::Policy;
+use crate::policy::{KeyPrefix, Policy};
 
 /// What becomes of a request, and what is left of the limits that are about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,13 @@ impl Answer {
     pub fn limited_by<'p>(&self, policy: &'p Policy) -> Option<&'p str> {
         let limit = self.refused_by.filter(|_| self.verdict == Verdict::Limited)?;
         policy.on_requests.get(limit).map(|limit| &*limit.name)
+    }
+
+    /// What refuses each request of the source for the longest time, if a limit does until a known time.
+    pub fn held(&self) -> Option<&Standing> {
+        let all = self.standings.iter().filter(|_| self.verdict == Verdict::Limited);
+        all.filter(|it| it.holds.is_some() && (1..u64::MAX).contains(&it.wait))
+            .max_by_key(|it| it.wait)
     }
 
     /// Nanoseconds until a request of this cost passes all of its limits, unless others are charged meanwhile; 0 when it does
@@ -83,6 +90,9 @@ pub struct Standing {
     pub wait: u64,
     /// Nanoseconds until nothing is charged any more; as for `wait`.
     pub refills: u64,
+    /// The prefixes that hold their sources as one: each request of theirs, whatever it asks for, is refused until `wait` is over,
+    /// unless something is given back. `None` for a limit that may let other requests of the source pass.
+    pub holds: Option<KeyPrefix>,
 }
 
 impl Standing {

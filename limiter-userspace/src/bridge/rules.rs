@@ -184,7 +184,10 @@ impl Rules {
         for (draft, parts) in drafts.into_iter().zip(parts) {
             limits[draft.index].rows.push(rows.len());
             let others = if draft.area() == Area::Wide { wide } else { of_words };
-            rows.push(draft.finish(parts, hash, others == 1));
+            let holds = draft.holds(policy, sources.longest);
+            let mut row = draft.finish(parts, hash, others == 1);
+            row.holds = holds;
+            rows.push(row);
         }
         let rules = Self {
             is_monitored: policy.mode == GlobalMode::Monitor,

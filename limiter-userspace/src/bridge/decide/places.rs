@@ -320,6 +320,8 @@ impl<'d> Limited<'d> {
                 wait => wait,
             },
             refills: fill.refills,
+            // A key that shares a state may get one of its own before.
+            holds: row.holds.filter(|_| !place.is_shared()),
         }
     }
 

@@ -5,6 +5,7 @@ use limiter_common::algorithm::rate::{Rate, SECOND};
 use super::*;
 use crate::{
     bridge::{answer::Standing, request::Told},
+    policy::KeyPrefix,
     policy::model::{
         Allowance, Attribute, AttributeSource, Field, GlobalMode, Listed, Missing, Mode,
         OverrideWhom, Pattern, RequestCost, RequestKey, RequestKeyPart, RequestLayer, RequestLimit,
@@ -15,6 +16,7 @@ use crate::{
 mod bills;
 mod contract;
 mod delay;
+mod holds;
 mod model;
 mod open;
 mod policies;
@@ -204,6 +206,7 @@ fn a_standing_tells_what_is_left() {
         left,
         wait: 0,
         refills,
+        holds: (limit == 0).then_some(KeyPrefix { ipv4: 32, ipv6: 64 }),
     };
     decider.peek(&asked.request(), 1, NOW, &mut answer);
     let rested = [

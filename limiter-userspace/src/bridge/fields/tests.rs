@@ -23,6 +23,7 @@ fn a_service_is_told_where_little_is_left() {
         left,
         wait: 0,
         refills: 0,
+        holds: None,
     };
     let told = |verdict, lefts: [u64; 3]| {
         let standings = (0..3).map(|at| standing(at, lefts[at])).collect();
@@ -45,7 +46,7 @@ fn policy(headers: &[HeaderSet]) -> Policy {
 }
 
 fn standing(limit: usize, left: u64, wait: u64, refills: u64) -> Standing {
-    Standing { limit, layer: 0, quota: 20, window: 10 * SECOND, left, wait, refills }
+    Standing { limit, layer: 0, quota: 20, window: 10 * SECOND, left, wait, refills, holds: None }
 }
 
 fn limited(standings: Vec<Standing>) -> Answer {
@@ -189,6 +190,7 @@ proptest! {
                 left,
                 wait: wait / scale,
                 refills,
+                holds: None,
             })
             .collect();
         let longest = standings.iter().map(|it| it.wait).max().unwrap_or_default();

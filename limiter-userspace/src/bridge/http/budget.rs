@@ -240,6 +240,7 @@ mod tests {
             left: 0,
             wait,
             refills: 1_500_000_000,
+            holds: None,
         };
         let answer = Answer {
             verdict: Verdict::Limited,

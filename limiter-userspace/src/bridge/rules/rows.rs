@@ -41,6 +41,8 @@ pub(in crate::bridge) struct Row {
     pub(in crate::bridge) delays: bool,
     /// How long a request is known for its repeats, in ns; `None`: they are charged.
     pub(in crate::bridge) idempotency: Option<u64>,
+    /// See [`Standing::holds`](super::super::answer::Standing::holds).
+    pub(in crate::bridge) holds: Option<KeyPrefix>,
     /// The place of the numbers for requests without an override; `None`: they are not limited.
     pub(super) numbers: Option<usize>,
     /// The state that keys without an entry share.
@@ -133,14 +135,31 @@ impl Draft<'_> {
         self.key().parts.iter().map(part).collect()
     }
 
+    /// The prefixes whose requests the row refuses as one, where none that the policy names is longer than `longest`.
+    pub(super) fn holds(&self, policy: &Policy, longest: KeyPrefix) -> Option<KeyPrefix> {
+        let of = match self.key().parts[..] {
+            [RequestKeyPart::Source] => policy.key_prefix,
+            [RequestKeyPart::SourcePrefix { ipv4, ipv6 }] => KeyPrefix { ipv4, ipv6 },
+            _ => return None,
+        };
+        let holds =
+            self.is_enforced() && self.kind != Kind::Concurrent && self.limit.holds_sources();
+        holds
+            .then(|| KeyPrefix { ipv4: of.ipv4.max(longest.ipv4), ipv6: of.ipv6.max(longest.ipv6) })
+    }
+
+    /// Whether it refuses requests.
+    fn is_enforced(&self) -> bool {
+        self.limit.mode == Mode::Enforce && !self.is_candidate
+    }
+
     /// The row, with these parts of its key. It is the only one in its area, or shares that with others.
     pub(super) fn finish(self, parts: Vec<Part>, hash: KeyHash, is_alone: bool) -> Row {
         let identity = self.identity(hash);
         // The word tells the keys of the row from its shared state.
         let hash = identity.word(0);
-        let area = self.area();
+        let (area, is_enforced) = (self.area(), self.is_enforced());
         let Self { index, limit, layer, is_candidate, numbers, kind } = self;
-        let is_enforced = limit.mode == Mode::Enforce && !is_candidate;
         Row {
             limit: index,
             layer,
@@ -161,6 +180,7 @@ impl Draft<'_> {
                 name_of_layer(&limit.name, layer)
             },
             area,
+            holds: None,
             numbers,
             shared: Entry::default(),
             kind,

@@ -7,7 +7,7 @@ use limiter_common::base::address::Address;
 
 use super::index::LimitSet;
 use crate::policy::{
-    List, LongestPrefix, PolicyError,
+    KeyPrefix, List, LongestPrefix, PolicyError,
     model::{OverrideWhom, Policy, Whom},
     run_time::{Stated, listing},
     tables::Context,
@@ -83,6 +83,8 @@ pub(in crate::bridge) struct Sources {
     /// The first one is that of sources within no prefix, and of requests without a source.
     profiles: Vec<SourceProfile>,
     prefixes: Option<LongestPrefix<usize>>,
+    /// The lengths of the longest prefixes that the policy names: the same holds for all addresses of one.
+    pub(super) longest: KeyPrefix,
 }
 
 impl Sources {
@@ -118,6 +120,11 @@ impl Sources {
         let mut prefixes = Vec::new();
         let mut items = items(policy)?;
         items.sort_by_key(|(prefix, _)| *prefix);
+        let longest = |is_ipv4: bool| {
+            let of = items.iter().filter(|(prefix, _)| prefix.addr().is_ipv4() == is_ipv4);
+            of.map(|(prefix, _)| prefix.prefix_len()).max().unwrap_or(0)
+        };
+        let longest = KeyPrefix { ipv4: longest(true), ipv6: longest(false) };
         // Sorted, a prefix follows those that contain it, so the prefixes around the present one are a stack.
         let mut around: Vec<(IpNet, Said<'_>)> = Vec::new();
         for of_prefix in items.chunk_by(|(one, _), (other, _)| one == other) {
@@ -145,7 +152,7 @@ impl Sources {
             around.push((*prefix, said));
         }
         let prefixes = (!prefixes.is_empty()).then(|| LongestPrefix::new(prefixes));
-        Ok(Self { profiles, prefixes })
+        Ok(Self { profiles, prefixes, longest })
     }
 
     /// What holds for a source.

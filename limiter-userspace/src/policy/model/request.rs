@@ -322,6 +322,17 @@ impl RequestLimit {
         self.has_open() && self.allowances().all(|it| matches!(it, Allowance::Concurrent { .. }))
     }
 
+    /// Whether it is about all requests of a source alike, which nothing but time lets pass again. Not so one with a penalty: who
+    /// goes on has to be seen.
+    pub fn holds_sources(&self) -> bool {
+        self.matching.fields.is_empty()
+            && self.overrides.iter().all(|it| it.fields.is_empty())
+            && self.cost == RequestCost::default()
+            && self.penalty.is_none()
+            && self.idempotency.is_none()
+            && self.delay.is_none()
+    }
+
     /// The keys that state is kept by: that of the limit, if a layer has none of its own, and those of layers.
     pub fn keys(&self) -> impl Iterator<Item = &RequestKey> {
         let is_used = self.layers.is_empty() || self.layers.iter().any(|it| it.key.is_none());

@@ -119,7 +119,7 @@ fn allowance() -> impl Strategy<Value = Allowance> {
     })
 }
 
-fn any_limit() -> impl Strategy<Value = RequestLimit> {
+pub(super) fn any_limit() -> impl Strategy<Value = RequestLimit> {
     let key = select(vec![
         vec![],
         vec![RequestKeyPart::Source],
@@ -140,7 +140,7 @@ fn any_limit() -> impl Strategy<Value = RequestLimit> {
 }
 
 /// Requests, with what they cost and how much later they come than the one before, in nanoseconds.
-fn events() -> impl Strategy<Value = Vec<(Asked, u64, u64)>> {
+pub(super) fn events() -> impl Strategy<Value = Vec<(Asked, u64, u64)>> {
     let source =
         select(vec!["192.0.2.1", "192.0.2.2", "198.51.100.1", "2001:db8::1", "2001:db8:0:1::1"]);
     let user = select(vec![None, Some("anna"), Some("bert"), Some("a-name-of-20-letters")]);
