@@ -60,6 +60,15 @@ pub enum Event {
     },
     /// The agent answers again.
     AgentBack,
+    /// The map of HAProxy cannot be written.
+    HaproxyAway {
+        /// Why not.
+        message: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// The map of HAProxy is written again.
+    HaproxyBack,
     /// The agent was asked to block a peer. Of many, some are told.
     Pushed {
         /// The peer.
@@ -105,6 +114,8 @@ impl Event {
             Self::Rejected(_) => "rejected",
             Self::AgentAway { .. } => "agent_away",
             Self::AgentBack => "agent_back",
+            Self::HaproxyAway { .. } => "haproxy_away",
+            Self::HaproxyBack => "haproxy_back",
             Self::Pushed { .. } => "pushed",
             Self::Certificate { .. } => "certificate",
             Self::CertificateRejected(_) => "certificate_rejected",
@@ -152,6 +163,11 @@ impl fmt::Display for Event {
                 "warning: {message}\nno peer is blocked until the agent answers; requests are limited as before"
             ),
             Self::AgentBack => write!(f, "the agent answers"),
+            Self::HaproxyAway { message, hint } => write!(
+                f,
+                "warning: {message}\nhint: {hint}\nHAProxy asks about each request meanwhile"
+            ),
+            Self::HaproxyBack => write!(f, "the map of HAProxy is written again"),
             Self::Pushed { peer, limit, result, seconds } => {
                 write!(f, "{peer} went on over {limit}: {result}")?;
                 seconds.map_or(Ok(()), |seconds| write!(f, ", for {seconds:.0} s"))
@@ -216,6 +232,10 @@ impl Serialize for Dated {
                 }
             }
             Event::AgentAway { message } => map.serialize_entry("message", message)?,
+            Event::HaproxyAway { message, hint } => {
+                map.serialize_entry("message", message)?;
+                map.serialize_entry("hint", hint)?;
+            }
             Event::Pushed { peer, limit, result, seconds } => {
                 map.serialize_entry("peer", peer)?;
                 map.serialize_entry("limit", limit)?;
@@ -235,7 +255,7 @@ impl Serialize for Dated {
                 map.serialize_entry("result", result.name())?;
                 map.serialize_entry("message", &result.to_string())?;
             }
-            Event::AgentBack | Event::Stopped => {}
+            Event::AgentBack | Event::HaproxyBack | Event::Stopped => {}
         }
         map.end()
     }

@@ -154,8 +154,44 @@ pub(super) fn seconds_to_wait(wait: u64, jitter: u32) -> Option<u64> {
     if wait == u64::MAX {
         return None;
     }
-    let more = u128::from(wait) * u128::from(jitter) / (10 * u128::from(u32::MAX));
-    Some(seconds(wait.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))))
+    Some(seconds(lengthened(wait, jitter)))
+}
+
+/// A time lengthened by 0 to 10 %.
+fn lengthened(time: u64, jitter: u32) -> u64 {
+    let more = u128::from(time) * u128::from(jitter) / (10 * u128::from(u32::MAX));
+    time.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+}
+
+/// What HAProxy makes the answers of out to a source that a limit [holds](super::answer::Answer::held). They are those of
+/// [`fields`] and [`problem`], without the seconds until the request passes.
+pub(super) struct HeldFields {
+    /// The name of the limit.
+    pub(super) limit: String,
+    /// Nanoseconds until `Retry-After` is over; `None` if it is not told.
+    pub(super) retry_after: Option<u64>,
+    /// `RateLimit-Policy`, and `RateLimit` up to the seconds; empty if they are not told.
+    pub(super) policy: String,
+    pub(super) remaining: String,
+    /// `X-RateLimit-Limit`; `None` if it is not told.
+    pub(super) quota: Option<u64>,
+    pub(super) body: String,
+}
+
+/// Those of what a limit has left. `None` if the policy does not have the limit.
+pub(super) fn of_held(policy: &Policy, it: &Standing, jitter: u32) -> Option<HeldFields> {
+    let limit = policy.on_requests.get(it.limit)?;
+    let headers = limit.headers;
+    let name = name_of_layer(&limit.name, it.layer);
+    let told = |text: String| if headers.ietf { text } else { String::new() };
+    Some(HeldFields {
+        limit: limit.name.clone(),
+        retry_after: headers.retry_after.then(|| lengthened(it.wait, jitter)),
+        policy: told(quota(limit, it)),
+        remaining: told(format!("\"{name}\";r={};t=", it.left.min(LARGEST))),
+        quota: headers.x_ratelimit.then_some(it.quota),
+        body: exceeded(vec![name]).to_string(),
+    })
 }
 
 /// An item of `RateLimit-Policy`: `q` is what passes at once after a rest, `w` the seconds until all of it is there again. What

@@ -22,6 +22,7 @@ use tonic_prost::ProstCodec;
 
 use super::{
     answer::Verdict,
+    decide::Effect,
     http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random, until},
     kernel::Left,
     listener::Peer,
@@ -208,6 +209,12 @@ impl Service {
         let told = told.map(|left| left.to_string());
         Ok(call.answer(told, random(), |items| {
             let (answers, policy) = self.in_force.decide_all(items, query::now());
+            if let Some(holder) = &self.holder {
+                let refunds = items.iter().zip(&answers);
+                for (item, answer) in refunds.filter(|(it, _)| it.effect == Effect::Refund) {
+                    holder.given_back(item.request.source, answer);
+                }
+            }
             // Envoy tells no connection.
             let refused_by = answers.iter().filter_map(|answer| answer.refused_by);
             let mut limits = refused_by.filter_map(|limit| policy.on_requests.get(limit));

@@ -2,7 +2,7 @@
 //!
 //! [`decide`] has the decision and [`table`] its state. `http`, `grpc` and `spop` answer proxies, [`fields`] writes what their
 //! clients are told. [`proxy`] prints the configurations of proxies. The process holds no capability and touches no map of the
-//! kernel: `push` has the agent block peers there. Proxies on other hosts present a certificate (`tls`).
+//! kernel: `push` has the agent block peers there. `haproxy` has HAProxy refuse sources itself. Proxies on other hosts present a certificate (`tls`).
 
 pub mod answer;
 #[cfg(not(fuzzing))]
@@ -17,6 +17,8 @@ pub mod fields;
 mod grpc;
 #[cfg(not(fuzzing))]
 mod handover;
+#[cfg(not(fuzzing))]
+pub mod haproxy;
 #[cfg(not(fuzzing))]
 mod http;
 #[cfg(fuzzing)]

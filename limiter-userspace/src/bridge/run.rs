@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     client::Client,
     event::Event,
-    grpc, handover,
+    grpc, handover, haproxy,
     http::{self, Service, Tallies, serve},
     in_force::InForce,
     kernel::Kernel,
@@ -63,6 +63,8 @@ pub struct Options {
     pub group: Option<String>,
     /// The socket of the agent, which blocks peers.
     pub agent: PathBuf,
+    /// The map of HAProxy that it writes; `None`: HAProxy asks about each request.
+    pub haproxy: Option<haproxy::Options>,
 }
 
 /// Answers until the process is asked to end by SIGTERM or SIGINT; SIGHUP has it read the document and certificates anew. `unix` gives the time
@@ -100,6 +102,8 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
     let link = Arc::new(Link::new(events));
     let (pusher, queue) = Pusher::new(in_force.seed());
     let pusher = Arc::new(pusher);
+    let map = options.haproxy.as_ref().map(|map| haproxy::new(map, &in_force, &link));
+    let (holder, map) = map.unzip();
     let state = options.state.as_deref();
     let taken = state.map_or(Ok(()), |state| handover::take(state, &in_force, &pusher));
     let mut writer = state.map(|state| handover::Writer::new(state, &in_force, &pusher));
@@ -108,6 +112,7 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         users,
         tallies: Tallies::default(),
         pusher: Arc::clone(&pusher),
+        holder,
         kernel: Kernel::new(&options.agent),
         agent: Client::new(&options.agent),
         link: Arc::clone(&link),
@@ -152,6 +157,9 @@ pub fn run(options: &Options, unix: fn() -> u64, mut tell: impl FnMut(Event)) ->
         }
         tell(Event::Applied { document: options.policy.clone(), limits });
         tokio::spawn(queue.hand_on(Client::new(&options.agent), pusher, in_force, link));
+        if let Some(map) = map {
+            tokio::spawn(map.write());
+        }
         loop {
             manager(&[NotifyState::Ready, NotifyState::Watchdog]);
             let wake = select! {

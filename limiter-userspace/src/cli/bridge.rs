@@ -16,9 +16,10 @@ use crate::{
     agent::address::Address,
     bridge::{
         event::Dated,
+        haproxy,
         listener::Protocol,
         openapi,
-        proxy::{Config, Failing, Place, Proxy},
+        proxy::{Config, Failing, Map, Place, Proxy},
         run::{self, Options},
         table::Table,
         tls,
@@ -110,6 +111,21 @@ struct Serve {
     /// Socket of the agent, which blocks peers that go on over a limit with a penalty
     #[arg(long, value_name = "ADDRESS", default_value = AGENT, value_parser = unix_socket)]
     agent: PathBuf,
+    #[command(flatten)]
+    haproxy: HaproxyMap,
+}
+
+/// The map by which HAProxy answers sources itself.
+#[derive(Debug, Args)]
+struct HaproxyMap {
+    /// Runtime socket of HAProxy, unix:PATH, by which the bridge has it answer sources itself that are refused for a while
+    /// [default: HAProxy asks about each request]
+    #[arg(long, value_name = "ADDRESS", value_parser = runtime_socket)]
+    haproxy_socket: Option<String>,
+    /// Map of HAProxy that the bridge writes by that socket: a file that is empty
+    #[arg(long, value_name = "FILE", default_value = "/etc/haproxy/limiter-held.map", value_parser = map_file,
+          requires = "haproxy_socket")]
+    haproxy_map: String,
 }
 
 #[derive(Debug, Args)]
@@ -126,6 +142,8 @@ struct Configuration {
     /// Name in the certificate of the bridge, which the proxy verifies; for an address that is no loopback one
     #[arg(long, value_name = "NAME", default_value = "limiter-bridge", value_parser = tls_name)]
     tls_name: String,
+    #[command(flatten)]
+    haproxy: HaproxyMap,
 }
 
 /// A proxy is to ask an abstract socket that does not pad its name as HAProxy does.
@@ -193,6 +211,22 @@ fn place(text: &str) -> Result<Place, String> {
     }
 }
 
+/// The path of a socket that can be written into a configuration as it is.
+fn runtime_socket(text: &str) -> Result<String, String> {
+    match place(text)? {
+        Place::Unix(path) if path.starts_with('/') => Ok(path),
+        _ => Err("the runtime socket of HAProxy on this host is unix:PATH".to_owned()),
+    }
+}
+
+/// The path of a file that commands can name.
+fn map_file(text: &str) -> Result<String, String> {
+    match text.starts_with('/') && text.bytes().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("give a path of {PLAIN} that begins with /")),
+    }
+}
+
 impl Bridge {
     pub(super) fn run(self, output: &mut Output) -> Result<()> {
         match self.command {
@@ -225,7 +259,9 @@ impl Serve {
             client_ca,
             names,
         });
-        let options = Options { policy, listen, tls, keys, state, trusted, group, agent };
+        let HaproxyMap { haproxy_socket, haproxy_map: map } = self.haproxy;
+        let haproxy = haproxy_socket.map(|socket| haproxy::Options { socket: socket.into(), map });
+        let options = Options { policy, listen, tls, keys, state, trusted, group, agent, haproxy };
         run::run(&options, unix, |event| {
             let told = match output.is_json() {
                 true => output.json(&Dated { unix: unix(), event }),
@@ -240,7 +276,9 @@ impl Serve {
 impl Configuration {
     fn print(self, output: &mut Output) -> Result<()> {
         let policy = document::read(&self.policy)?;
-        let Self { proxy, listen, tls_name, .. } = self;
+        let Self { proxy, listen, tls_name, haproxy, .. } = self;
+        let file = &*haproxy.haproxy_map;
+        let map = haproxy.haproxy_socket.as_deref().map(|socket| Map { socket, file });
         let bridge = &match listen.unwrap_or_else(|| proxy.bridge()) {
             Place::Tcp(address) if !address.ip().is_loopback() => Place::Tls(address, tls_name),
             place => place,
@@ -260,7 +298,7 @@ impl Configuration {
             );
             stderr::warn(&message, output);
         }
-        let config = Config { proxy, bridge, policy: &policy };
+        let config = Config { proxy, bridge, map, policy: &policy };
         if output.is_json() {
             let shape = json!({ "proxy": proxy.name(), "config": config.to_string() });
             return Ok(output.shape("limiter.proxy/1", &shape)?);

@@ -3,6 +3,7 @@
 mod auth;
 mod documented;
 mod floors;
+mod held;
 mod open;
 mod openapi;
 mod process;

@@ -159,7 +159,7 @@ impl<'h> Asked<'h> {
     }
 
     /// The source.
-    pub(super) const fn source(&self) -> IpAddr {
+    pub(in crate::bridge) const fn source(&self) -> IpAddr {
         self.source
     }
 

@@ -61,6 +61,7 @@ use self::{body::BudgetSchema, reply::Reply};
 use super::{
     client::Client,
     decide::Settlement,
+    haproxy::Holder,
     in_force::InForce,
     kernel::Kernel,
     link::Link,
@@ -91,6 +92,8 @@ pub(super) struct Service {
     pub(super) tallies: Tallies,
     /// Has peers blocked that go on over a limit.
     pub(super) pusher: Arc<Pusher>,
+    /// Has HAProxy answer sources itself that a limit holds.
+    pub(super) holder: Option<Holder>,
     /// Knows what limits on packets have left for sources.
     pub(super) kernel: Kernel,
     /// By which others have peers blocked.
@@ -206,6 +209,7 @@ impl Service {
         let connections = self.connections.iter().map(|it| it.load(Relaxed)).sum();
         families.extend(self.tallies.families(connections, self.held.taken()));
         families.extend(self.pusher.families());
+        families.extend(self.holder.iter().flat_map(Holder::families));
         families.extend([self.link.family(), self.kernel.family()]);
         families.sort_by_key(|family| family.name);
         let mut reply = Reply::text(Metrics { schema: SCHEMA, metrics: families }.to_string());
@@ -237,6 +241,7 @@ impl Service {
             users: Users::named(&[], 7).unwrap(),
             tallies: Tallies::default(),
             pusher: Arc::new(Pusher::new([1, 2]).0),
+            holder: None,
             kernel,
             agent: Client::new(NOBODY.as_ref()),
             link: Arc::new(Link::new(tokio::sync::mpsc::channel(1).0)),

@@ -47,7 +47,12 @@ impl Service {
         }
         let schema = match settlement {
             Settlement::Charge => BudgetSchema::Charge,
-            Settlement::Refund => BudgetSchema::Refund,
+            Settlement::Refund => {
+                if let Some(holder) = &self.holder {
+                    holder.given_back(question.request().source, &answer);
+                }
+                BudgetSchema::Refund
+            }
         };
         let mut reply = Reply::new(200);
         reply.json("application/json", &told(schema, &policy, &answer));

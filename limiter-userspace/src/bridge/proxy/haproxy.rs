@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CA, FIELDS, Failing, LATEST, Place};
+use super::{CA, FIELDS, Failing, LATEST, Map, Place};
 
 /// Where HAProxy has its certificate, those that lead to its CA, and its private key.
 const CERTIFICATE_AND_KEY: &str = "/etc/limiter/tls/proxy.pem";
@@ -26,6 +26,7 @@ const LONGEST_EXPRESSION: usize = 8_192;
 pub(super) fn write(
     f: &mut fmt::Formatter<'_>,
     bridge: &Place,
+    map: Option<Map<'_>>,
     failing: &Failing<'_>,
 ) -> fmt::Result {
     let server = match bridge {
@@ -49,11 +50,12 @@ pub(super) fn write(
     let tell = |field: &str| {
         let variable = field.to_lowercase().replace('-', "_");
         format!(
-            "    http-after-response set-header {field} %[var(txn.limiter.{variable})] if {{ var(txn.limiter.{variable}) -m found }}\n"
+            "    http-after-response set-header {field} %[var(txn.limiter.{variable})] if {{ var(txn.limiter.{variable}) -m len gt 0 }}\n"
         )
     };
     let told: String = FIELDS.iter().chain(&["Retry-After"]).map(|field| tell(field)).collect();
     let words = failing.in_words();
+    let (socket, held) = map.map(rules).unwrap_or_default();
     let deny = |condition: &str| {
         format!(
             "    http-request deny deny_status 503 if !{{ var(txn.limiter.status) -m found }}{condition}\n"
@@ -75,7 +77,7 @@ pub(super) fn write(
         "# limiter before a service: printed by `limiter bridge config haproxy`.
 # {words}
 # It needs {ENGINE}, which `limiter bridge config haproxy-spoe` prints.
-frontend limited
+{socket}frontend limited
     mode http
     timeout client 30s
     # Where clients come in.
@@ -83,6 +85,8 @@ frontend limited
     filter spoe engine limiter config {ENGINE}
     # Headers that may not fit into a question are not asked about.
     http-request return status 431 if {{ req.hdrs_bin,length gt {LONGEST} }}
+{held}    # Who is away is not asked.
+    http-request send-spoe-group limiter limiter-ask if !{{ var(txn.limiter.status) -m found }} {{ nbsrv(limiter_bridge) gt 0 }}
 {away}    http-request return status 429 content-type application/problem+json lf-string %[var(txn.limiter.body)] if {{ var(txn.limiter.status) -m int 429 }}
     http-request deny deny_status 400 if {{ var(txn.limiter.status) -m int 400 }}
     http-request deny deny_status 403 if {{ var(txn.limiter.status) -m int 403 }}
@@ -105,11 +109,47 @@ backend limiter_bridge
     timeout connect {patience}ms
     timeout check {LATEST}ms
     timeout server 2m
-    # Who is away is not asked.
     option spop-check
 {note}    server bridge {server} check inter 500ms rise 1 fall 1{tls}
 "
     )
+}
+
+/// The socket by which the bridge writes the map, and what answers the sources in it. An entry has
+/// fields between `|`: its end and that of `Retry-After`, in ms of Unix time, and texts.
+fn rules(Map { socket, file }: Map<'_>) -> (String, String) {
+    let global = format!(
+        "global
+    # The bridge writes the map there.
+    stats socket {socket} group limiter-bridge mode 660 level user
+
+"
+    );
+    let mut rules = format!(
+        "    # Sources that a limit refuses for a while are answered without a question. An empty file has to be there.
+    http-request set-var(txn.limiter_held) src,map_ip({file})
+    http-request set-var(txn.limiter_now) date(0,ms)
+    http-request set-var(txn.limiter_left) var(txn.limiter_held),field(1,|),sub(txn.limiter_now)
+    http-request unset-var(txn.limiter_held) if !{{ var(txn.limiter_left) -m int gt 0 }}
+    http-request set-var(txn.limiter_wait) var(txn.limiter_left),add(999),div(1000)
+    http-request set-var(txn.limiter.status) int(429) if {{ var(txn.limiter_held) -m found }}
+    http-request set-var(txn.limiter.retry_after) var(txn.limiter_held),field(2,|),sub(txn.limiter_now),add(999),div(1000)
+    http-request set-var-fmt(txn.limiter.ratelimit) %[var(txn.limiter_held),field(5,|)]%[var(txn.limiter_wait)] if {{ var(txn.limiter_held),field(5,|) -m len gt 0 }}
+"
+    );
+    for (variable, field) in
+        [("limit", 3), ("ratelimit_policy", 4), ("x_ratelimit_limit", 6), ("body", 7)]
+    {
+        rules += &format!(
+            "    http-request set-var(txn.limiter.{variable}) var(txn.limiter_held),field({field},|)\n"
+        );
+    }
+    for (variable, value) in [("remaining", "int(0)"), ("reset", "var(txn.limiter_wait)")] {
+        rules += &format!(
+            "    http-request set-var(txn.limiter.x_ratelimit_{variable}) {value} if {{ var(txn.limiter.x_ratelimit_limit) -m len gt 0 }}\n"
+        );
+    }
+    (global, rules)
 }
 
 /// What gives the place of a request back. HAProxy has no later event that its engine could tell of.
@@ -127,14 +167,15 @@ pub(super) fn write_engine(
     has_open: bool,
 ) -> fmt::Result {
     let patience = bridge.patience();
-    let [message, release] = if has_open { [" limiter-release", RELEASE] } else { ["", ""] };
+    let [message, release] =
+        if has_open { ["    messages limiter-release\n", RELEASE] } else { [""; 2] };
     write!(
         f,
         "# How HAProxy asks limiter: printed by `limiter bridge config haproxy-spoe`.
 [limiter]
 spoe-agent limiter
-    messages limiter-request{message}
-    option var-prefix limiter
+    groups limiter-ask
+{message}    option var-prefix limiter
     option set-on-error error
     option continue-on-error
     timeout hello {patience}ms
@@ -142,9 +183,11 @@ spoe-agent limiter
     timeout processing {LATEST}ms
     use-backend limiter_bridge
 
+spoe-group limiter-ask
+    messages limiter-request
+
 spoe-message limiter-request
     args source=src source-port=src_port local=dst local-port=dst_port method=method target=pathq headers=req.hdrs_bin
-    event on-frontend-http-request if {{ nbsrv(limiter_bridge) gt 0 }}
 {release}"
     )
 }

@@ -123,12 +123,23 @@ const FIELDS: [&str; 5] = [
 /// to pass for that.
 const LATEST: u32 = 1_000;
 
+/// A map of HAProxy that the bridge writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Map<'a> {
+    /// The path of HAProxy's runtime socket.
+    pub socket: &'a str,
+    /// The file that has its entries at the start: none.
+    pub file: &'a str,
+}
+
 /// The configuration of a proxy by a policy.
 pub struct Config<'a> {
     /// The proxy.
     pub proxy: Proxy,
     /// Where it finds the bridge.
     pub bridge: &'a Place,
+    /// The map by which HAProxy answers sources itself; `None`: it asks about each request.
+    pub map: Option<Map<'a>>,
     /// The policy, which says what becomes of requests while the bridge does not answer, how long an answer may be held back,
     /// and what Envoy tells of a request.
     pub policy: &'a Policy,
@@ -136,7 +147,7 @@ pub struct Config<'a> {
 
 impl fmt::Display for Config<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { proxy, bridge, policy } = *self;
+        let Self { proxy, bridge, map, policy } = *self;
         let (failing, latest) = (&Failing::new(policy), latest(policy));
         let has_open = has_open(policy);
         f.write_str(unserved(proxy, bridge, policy))?;
@@ -147,7 +158,7 @@ impl fmt::Display for Config<'_> {
             Proxy::Envoy | Proxy::EnvoyExtAuthz => {
                 envoy::write(f, proxy, bridge, failing, latest, policy)
             }
-            Proxy::Haproxy => haproxy::write(f, bridge, failing),
+            Proxy::Haproxy => haproxy::write(f, bridge, map, failing),
             Proxy::HaproxySpoe => haproxy::write_engine(f, bridge, has_open),
         }
     }
@@ -221,7 +232,7 @@ mod tests {
         limit.matching.fields.insert(Field::Method, vec![Pattern::Exact("POST".to_owned())]);
         policy.on_requests.push(limit);
         let bridge = &Proxy::Envoy.bridge();
-        let text = Config { proxy: Proxy::Envoy, bridge, policy: &policy }.to_string();
+        let text = Config { proxy: Proxy::Envoy, bridge, map: None, policy: &policy }.to_string();
         for line in [
             "domain: \"a \\\"b\\\"\"",
             "- remote_address: {}",
@@ -252,7 +263,9 @@ mod tests {
         let [tcp, tls] = [Place::Tcp(at), Place::Tls(at, "bridge.example".to_owned())];
         for proxy in Proxy::ALL {
             let is_said = |bridge, policy| {
-                Config { proxy, bridge, policy }.to_string().starts_with("# No peer is blocked")
+                Config { proxy, bridge, map: None, policy }
+                    .to_string()
+                    .starts_with("# No peer is blocked")
             };
             assert_eq!([&tcp, &tls].map(|bridge| is_said(bridge, &policy)), [true; 2], "{proxy:?}");
             for none in [&none, &counting] {
@@ -271,7 +284,7 @@ mod tests {
         for (proxy, bridge) in
             Proxy::ALL.into_iter().flat_map(|it| places.each_ref().map(|at| (it, at)))
         {
-            let text = Config { proxy, bridge, policy: &policy }.to_string();
+            let text = Config { proxy, bridge, map: None, policy: &policy }.to_string();
             let lines: Vec<&str> = text.lines().collect();
             let indent = |line: &str| line.len() - line.trim_start().len();
             for pair in lines.windows(2).filter(|pair| pair[0].trim_start().starts_with('#')) {
@@ -310,7 +323,7 @@ mod tests {
             (Proxy::HaproxySpoe, &["timeout hello 250ms"]),
             (Proxy::Traefik, &["https://192.0.2.1:9190/v1/auth", "tls: { cert: "]),
         ] {
-            let text = |bridge| Config { proxy, bridge, policy: &policy }.to_string();
+            let text = |bridge| Config { proxy, bridge, map: None, policy: &policy }.to_string();
             let (tls, plain) = (text(&tls), text(&plain));
             for line in lines {
                 assert!(tls.contains(line) && !plain.contains(line), "{line} in {tls}");
@@ -342,7 +355,8 @@ mod tests {
             }
             let policy = Policy { on_requests: vec![limit], ..Policy::default() };
             for proxy in [Proxy::Envoy, Proxy::EnvoyExtAuthz] {
-                let text = Config { proxy, bridge: &proxy.bridge(), policy: &policy }.to_string();
+                let text = Config { proxy, bridge: &proxy.bridge(), map: None, policy: &policy }
+                    .to_string();
                 // The last route is for the other requests.
                 assert_eq!(text.matches("- match: ").count(), routes + 1);
                 assert!(text.len() <= bytes, "{} > {bytes}", text.len());
@@ -362,7 +376,7 @@ mod tests {
         limit.matching.fields.insert(Field::Path, vec![Pattern::Exact("/login".to_owned())]);
         let policy = Policy { on_requests: vec![limit], ..Policy::default() };
         let bridge = &Place::Unix("/run/a.sock".to_owned());
-        let text = Config { proxy: Proxy::Nginx, bridge, policy: &policy }.to_string();
+        let text = Config { proxy: Proxy::Nginx, bridge, map: None, policy: &policy }.to_string();
         let (_, text) = text.split_once("server {").unwrap();
         let (before, open) = text.split_once("location @limiter_open {").unwrap();
         assert!(!before.contains("closed") && open.contains("if ($limiter_closed)"), "{text}");
@@ -381,7 +395,7 @@ mod tests {
             .map(|limit| Policy { on_requests: vec![limit], ..Policy::default() });
         // The engine has a file that says nothing of it.
         for proxy in Proxy::ALL.into_iter().filter(|it| *it != Proxy::HaproxySpoe) {
-            let text = |bridge, policy| Config { proxy, bridge, policy }.to_string();
+            let text = |bridge, policy| Config { proxy, bridge, map: None, policy }.to_string();
             let [open, closed, partly] = policies.each_ref().map(|policy| text(&unix, policy));
             assert!(open != closed && open != partly && partly != closed);
             assert_eq!(partly.contains("/login"), proxy != Proxy::Traefik, "{partly}");

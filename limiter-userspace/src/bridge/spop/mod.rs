@@ -251,7 +251,15 @@ async fn answer(
     let begin = Instant::now();
     let number = |status: u16| ("status", Set::Number(status.into()));
     let decision = match asked.question(peer) {
-        Ok(question) => service.decide(&service.in_force.policy(), &question).await,
+        Ok(question) => {
+            let decision = service.decide(&service.in_force.policy(), &question).await;
+            if let (Some(holder), Ok(Decision::Answered(answer, policy, _))) =
+                (&service.holder, &decision)
+            {
+                holder.answered(question.asked.source(), answer, policy);
+            }
+            decision
+        }
         Err(fault) => Err(fault),
     };
     let (status, texts) = match decision {

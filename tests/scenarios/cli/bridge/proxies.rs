@@ -7,6 +7,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::net::UnixListener,
     path::Path,
+    process::Command,
     time::Instant,
 };
 
@@ -30,6 +31,7 @@ const SOON: Duration = Duration::from_secs(4);
 /// A proxy that asks the bridge, before a service that answers what it was asked.
 pub(super) struct Proxy<'b> {
     bench: &'b Bench,
+    command: Command,
     process: Child,
     log: PathBuf,
     /// Whether it hands fields of the bridge to clients whose requests pass.
@@ -41,8 +43,8 @@ impl<'b> Proxy<'b> {
         Self::start_with(bench, document, name, "")
     }
 
-    /// The same, with more lines for all servers of nginx, more arguments of Traefik, or more directives of Caddy, both before the
-    /// bridge is asked and after it has answered.
+    /// The same, with more lines for all servers of nginx, more arguments of Traefik, more arguments of what prints the configuration
+    /// of HAProxy, or more directives of Caddy, both before the bridge is asked and after it has answered.
     pub(super) fn start_with(
         bench: &'b Bench,
         document: &Document,
@@ -68,7 +70,8 @@ impl<'b> Proxy<'b> {
         serve(&bench.hosts.router.namespace, SERVICE).unwrap();
         let folder = document.path().parent().unwrap().to_owned();
         let config = |name: &str| {
-            let command = format!("bridge config {name} --policy FILE --listen {place}");
+            let more = if name.starts_with("haproxy") { more } else { "" };
+            let command = format!("bridge config {name} --policy FILE --listen {place} {more}");
             let config = bench.done(&document.in_place(&command)).stdout;
             // A proxy that asks by TLS has its files there.
             config.replace("/etc/limiter/tls", &folder.join("tls").display().to_string())
@@ -101,8 +104,9 @@ impl<'b> Proxy<'b> {
             }
             "haproxy" => {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
-                let config =
-                    config.replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"));
+                let config = config
+                    .replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"))
+                    .replace("group limiter-bridge", "group www-data");
                 // There is no path of a socket in it.
                 let root = format!("    chroot {at}/root\n");
                 fs::create_dir(folder.join("root")).unwrap();
@@ -144,14 +148,28 @@ impl<'b> Proxy<'b> {
         // Libraries are unpacked beside the program that needs them.
         command.env("LD_LIBRARY_PATH", program.with_file_name("../lib/x86_64-linux-gnu"));
         let tells = name != "traefik";
-        let proxy = Self { bench, process: command.spawn().unwrap(), log, tells };
+        let process = command.spawn().unwrap();
+        let proxy = Self { bench, command, process, log, tells };
+        proxy.wait();
+        proxy
+    }
+
+    /// Ends it and starts it again, and does something between.
+    pub(super) fn restart(&mut self, between: impl FnOnce()) {
+        terminate(&mut self.process).unwrap();
+        between();
+        self.process = self.command.spawn().unwrap();
+        self.wait();
+    }
+
+    /// Waits until it answers, and asks the bridge.
+    fn wait(&self) {
         let begin = Instant::now();
-        while proxy.connect(1).is_err() {
-            assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&proxy.log).unwrap());
+        while self.connect(1).is_err() {
+            assert!(begin.elapsed() < PATIENCE, "{}", fs::read_to_string(&self.log).unwrap());
             thread::sleep(Duration::from_millis(20));
         }
-        proxy.wait_for_the_bridge();
-        proxy
+        self.wait_for_the_bridge();
     }
 
     /// Waits until it asks the bridge. HAProxy looks twice a second whether that answers.

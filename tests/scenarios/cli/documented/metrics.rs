@@ -78,7 +78,7 @@ fn the_page_has_every_metric_of_a_bridge() {
         "limits: [{name: all, on: requests, key: source, rate: 10/s, burst: 5},\
          {name: open, on: requests, key: all, algorithm: concurrent, limit: 5}]",
     );
-    let bridge = Bridge::start(&bench, &document, "");
+    let bridge = Bridge::start(&bench, &document, "--haproxy-socket unix:/nonexistent");
     bridge.ask("GET /v1/auth", &["X-Real-IP: 192.0.2.9"]);
     compare(&bridge.ask("GET /metrics", &[]).body, "Of a bridge");
 }
