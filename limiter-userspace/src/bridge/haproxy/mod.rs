@@ -222,7 +222,7 @@ impl Writer {
         self.counts.full.fetch_add(full, Relaxed);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = Time { now, unix: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX) };
-        let texts: Vec<Text> = added.iter().filter_map(|it| Some(time.text(it)?)).collect();
+        let texts: Vec<Text> = added.iter().filter_map(|it| time.text(it)).collect();
         let written = async {
             self.socket.remove(&removed).await?;
             self.socket.add(&texts).await

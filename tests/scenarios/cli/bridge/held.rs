@@ -34,7 +34,8 @@ impl<'b> Bed<'b> {
     fn metric(&self, name: &str) -> u64 {
         let metrics = self.bridge.ask("GET /metrics", &[]).body;
         let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        value.unwrap_or_else(|| panic!("no {name} in {metrics}"))
+        assert!(value.is_some(), "no {name} in {metrics}");
+        value.unwrap()
     }
 
     /// How many questions with this answer HAProxy asked.
@@ -118,6 +119,25 @@ fn who_may_pass_by_another_limit_is_asked_about() {
     assert_eq!(bed.questions(), before + 1);
     assert_eq!(bed.proxy.get(2, "GET /", &[]).status, 200);
     assert_eq!(bed.metric("limiter_bridge_haproxy_entries"), 1);
+}
+
+/// The kernel cannot block it, as its packets are those of the CDN.
+#[test]
+fn a_source_behind_a_cdn_is_held_and_no_other() {
+    let (bench, document) = (Bench::new(), Document::new(HOUR));
+    let bed = Bed::new(&bench, &document);
+    let by_cdn = |source: &str| {
+        let field = format!("X-Test-Source: 192.0.2.1, {source}");
+        bed.proxy.get(200, "GET /", &[&field]).status
+    };
+    assert_eq!([(); 3].map(|()| by_cdn("2001:db8::1")), [200, 200, 429]);
+    until(|| {
+        let before = bed.questions();
+        // Its other addresses are the same source.
+        assert_eq!(by_cdn("2001:db8::7"), 429);
+        bed.questions() == before
+    });
+    assert_eq!(["2001:db8:0:1::1", "192.0.2.1"].map(by_cdn), [200; 2]);
 }
 
 #[test]

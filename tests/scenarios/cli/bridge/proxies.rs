@@ -25,6 +25,9 @@ const PORT: u16 = 8080;
 pub(super) const TCP: &str = "127.0.0.1:9190";
 /// Where HAProxy asks the bridge from a folder that it is locked in.
 pub(super) const ABSTRACT: &str = "unix:@limiter-spop";
+/// How HAProxy takes the source from a CDN.
+const SET_SOURCE: &str =
+    "    http-request set-src hdr_ip(X-Test-Source,-1) if { src 127.0.0.200 }\n";
 /// Longer than a proxy waits for the bridge, and shorter than anybody notices.
 const SOON: Duration = Duration::from_secs(4);
 
@@ -106,7 +109,8 @@ impl<'b> Proxy<'b> {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
                 let config = config
                     .replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"))
-                    .replace("group limiter-bridge", "group www-data");
+                    .replace("group limiter-bridge", "group www-data")
+                    .replace("    # Headers that", &format!("{SET_SOURCE}    # Headers that"));
                 // There is no path of a socket in it.
                 let root = format!("    chroot {at}/root\n");
                 fs::create_dir(folder.join("root")).unwrap();
