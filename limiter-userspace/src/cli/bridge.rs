@@ -320,6 +320,26 @@ mod tests {
     }
 
     #[test]
+    fn a_map_of_haproxy_has_plain_names() {
+        let parsed = |arguments: &str| {
+            let line = Line::try_parse_from(format!("bridge {arguments}").split(' '));
+            line.map(|line| line.bridge.serve.haproxy).ok()
+        };
+        let map = parsed("--haproxy-socket unix:/run/haproxy/limiter.sock").unwrap();
+        assert_eq!(map.haproxy_socket.as_deref(), Some("/run/haproxy/limiter.sock"));
+        assert_eq!(map.haproxy_map, "/etc/haproxy/limiter-held.map");
+        for wrong in [
+            "--haproxy-map /m",
+            "--haproxy-socket unix:@name",
+            "--haproxy-socket 127.0.0.1:9",
+            "--haproxy-socket unix:/s --haproxy-map m",
+            "--haproxy-socket unix:/s --haproxy-map /m;x",
+        ] {
+            assert!(parsed(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn the_state_has_room_for_as_many_keys_as_the_page_says() {
         let keys = Line::parse_from(["bridge", "--policy", "p.yaml"]).bridge.serve.keys;
         assert_eq!(keys, 262_144);

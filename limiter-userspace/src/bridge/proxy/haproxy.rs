@@ -187,7 +187,7 @@ spoe-group limiter-ask
     messages limiter-request
 
 spoe-message limiter-request
-    args source=src source-port=src_port local=dst local-port=dst_port method=method target=pathq headers=req.hdrs_bin
+    args source=src peer=fc_src peer-port=fc_src_port local=fc_dst local-port=fc_dst_port method=method target=pathq headers=req.hdrs_bin
 {release}"
     )
 }

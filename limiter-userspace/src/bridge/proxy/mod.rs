@@ -294,6 +294,23 @@ mod tests {
     }
 
     #[test]
+    fn only_haproxy_with_a_map_knows_who_is_held() {
+        let policy = Policy::default();
+        let held = Map { socket: "/run/h.sock", file: "/etc/held.map" };
+        for proxy in Proxy::ALL {
+            let bridge = &proxy.bridge();
+            let text = |map| Config { proxy, bridge, map, policy: &policy }.to_string();
+            let (with, without) = (text(Some(held)), text(None));
+            assert_eq!(with != without, proxy == Proxy::Haproxy, "{proxy:?}");
+            assert!(!without.contains("limiter_held") && !without.contains("stats socket"));
+            let lines = ["src,map_ip(/etc/held.map)\n", "stats socket /run/h.sock group"];
+            let has = |line: &str| with.contains(line);
+            assert_eq!(lines.map(has), [proxy == Proxy::Haproxy; 2], "{with}");
+            assert!(with.is_ascii() && !with.contains("\n\n\n"), "{with}");
+        }
+    }
+
+    #[test]
     fn a_proxy_waits_for_requests_that_are_held_back() {
         let mut policy = Policy::default();
         assert_eq!(latest(&policy), LATEST);

@@ -37,7 +37,8 @@ pub(super) enum Message<'f> {
 /// The arguments of the message. HAProxy makes them of the request itself; no client can set them.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The ends of the connection, each an address and a port.
+    source: Option<IpAddr>,
+    /// The ends of the connection, each an address and a port: the peer is first. Rules may have set another source.
     ends: [(Option<IpAddr>, u16); 2],
     method: Option<String>,
     target: Option<String>,
@@ -61,8 +62,9 @@ pub(super) fn read(messages: Messages<'_>) -> Result<Message<'_>, Fault> {
         let question = question.get_or_insert_with(Told::default);
         let port = |number| u16::try_from(number).unwrap_or_default();
         match (name, value) {
-            ("source", Value::Address(address)) => question.ends[0].0 = Some(address),
-            ("source-port", Value::Integer(number)) => question.ends[0].1 = port(number),
+            ("source", Value::Address(address)) => question.source = Some(address),
+            ("peer", Value::Address(address)) => question.ends[0].0 = Some(address),
+            ("peer-port", Value::Integer(number)) => question.ends[0].1 = port(number),
             ("local", Value::Address(address)) => question.ends[1].0 = Some(address),
             ("local-port", Value::Integer(number)) => question.ends[1].1 = port(number),
             ("method", value) => question.method = value.text().map(str::to_owned),
@@ -86,7 +88,7 @@ impl Told {
     /// # Errors
     /// [`http::Fault`] for one that no limit can be held to.
     pub(super) fn question(&self, peer: Peer) -> Result<Question<'_>, http::Fault> {
-        let source = self.ends[0].0.ok_or(http::Fault::NoSource)?;
+        let source = self.source.ok_or(http::Fault::NoSource)?;
         let headers = self.headers.as_ref().ok_or(http::Fault::BadHeader)?;
         let asked = Asked::told(source, self.method.as_deref(), self.target.as_deref(), headers)?;
         let end = |(address, port): (Option<IpAddr>, u16)| {

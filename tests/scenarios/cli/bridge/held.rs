@@ -124,20 +124,27 @@ fn who_may_pass_by_another_limit_is_asked_about() {
 /// The kernel cannot block it, as its packets are those of the CDN.
 #[test]
 fn a_source_behind_a_cdn_is_held_and_no_other() {
-    let (bench, document) = (Bench::new(), Document::new(HOUR));
+    let limit =
+        "match: { path: /penalty }, key: source, algorithm: leaky_bucket, rate: 1/h, depth: 1";
+    let penalty = "penalty: { after: 1s, block: 1m }";
+    let text = format!("{HOUR}  - {{ name: penalty, on: requests, {limit}, {penalty} }}\n");
+    let (bench, document) = (Bench::new(), Document::new(&text));
     let bed = Bed::new(&bench, &document);
-    let by_cdn = |source: &str| {
+    let by_cdn = |source: &str, path: &str| {
         let field = format!("X-Test-Source: 192.0.2.1, {source}");
-        bed.proxy.get(200, "GET /", &[&field]).status
+        bed.proxy.get(200, &format!("GET {path}"), &[&field]).status
     };
-    assert_eq!([(); 3].map(|()| by_cdn("2001:db8::1")), [200, 200, 429]);
+    assert_eq!([(); 3].map(|()| by_cdn("2001:db8::1", "/")), [200, 200, 429]);
     until(|| {
         let before = bed.questions();
         // Its other addresses are the same source.
-        assert_eq!(by_cdn("2001:db8::7"), 429);
+        assert_eq!(by_cdn("2001:db8::7", "/"), 429);
         bed.questions() == before
     });
-    assert_eq!(["2001:db8:0:1::1", "192.0.2.1"].map(by_cdn), [200; 2]);
+    assert_eq!(["2001:db8:0:1::1", "192.0.2.1"].map(|source| by_cdn(source, "/")), [200; 2]);
+    let dropped = || bed.metric("limiter_bridge_pushed_total{result=\"other_source\"}");
+    assert_eq!([(); 2].map(|()| by_cdn("192.0.2.2", "/penalty")), [200, 429]);
+    assert_eq!(dropped(), 1, "its connection is that of the CDN");
 }
 
 #[test]
