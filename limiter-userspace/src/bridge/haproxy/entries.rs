@@ -46,7 +46,11 @@ pub(super) struct Changes {
 
 /// What the map has, by the key: no key twice, as HAProxy goes by the first.
 #[derive(Debug, Default)]
-pub(super) struct Entries(HashMap<IpNet, Entry>);
+pub(super) struct Entries {
+    held: HashMap<IpNet, Entry>,
+    /// What got something back at the last change. Answers from before may come after it.
+    released: BTreeSet<IpNet>,
+}
 
 /// Until when a source is held, and when that was written, in ns.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ struct Entry {
 
 impl Entries {
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.held.len()
     }
 
     /// What has to be changed at `now`, in ns, where these sources are held, and those have something back. `None` if that is so
@@ -69,18 +73,20 @@ impl Entries {
         now: u64,
     ) -> Option<Changes> {
         let released: BTreeSet<IpNet> = released.iter().copied().collect();
+        let before = std::mem::replace(&mut self.released, released.clone());
+        let is_released = |key: &IpNet| released.contains(key) || before.contains(key);
         let mut removed: Vec<IpNet> =
-            released.iter().copied().filter(|key| self.0.remove(key).is_some()).collect();
+            released.iter().copied().filter(|key| self.held.remove(key).is_some()).collect();
         if removed.len() > REMOVED {
             return None;
         }
         let (mut added, mut full) = (Vec::new(), 0);
         for it in held {
-            if it.until < now.saturating_add(SHORTEST) || released.contains(&it.key) {
+            if it.until < now.saturating_add(SHORTEST) || is_released(&it.key) {
                 continue;
             }
-            let room = self.0.len() < MOST;
-            match self.0.get(&it.key) {
+            let room = self.held.len() < MOST;
+            match self.held.get(&it.key) {
                 Some(known) if now < known.until.min(known.written.saturating_add(IN_FLIGHT)) => {
                     continue;
                 }
@@ -91,14 +97,14 @@ impl Entries {
                     continue;
                 }
             }
-            self.0.insert(it.key, Entry { until: it.until, written: now });
+            self.held.insert(it.key, Entry { until: it.until, written: now });
             added.push(it);
         }
         let room = REMOVED - removed.len();
-        let ended = self.0.iter().filter(|(_, entry)| entry.until <= now);
+        let ended = self.held.iter().filter(|(_, entry)| entry.until <= now);
         let ended: Vec<IpNet> = ended.map(|(key, _)| *key).take(room).collect();
         for key in &ended {
-            self.0.remove(key);
+            self.held.remove(key);
         }
         removed.extend(ended);
         Some(Changes { removed, added, full })

@@ -15,7 +15,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -94,6 +94,8 @@ struct Counts {
     failed: AtomicU64,
     full: AtomicU64,
     queue_full: AtomicU64,
+    /// Whether the map may hold a source that got something back.
+    is_stale: AtomicBool,
 }
 
 /// What notes sources, and what writes them into a map.
@@ -125,19 +127,20 @@ impl Holder {
         };
         let until = query::now().saturating_add(held.wait);
         let policy = Arc::clone(policy);
-        self.send(Change::Hold(Held { key: key(source, holds), until, standing: *held, policy }));
+        let held = Held { key: key(source, holds), until, standing: *held, policy };
+        if self.queue.try_send(Change::Hold(held)).is_err() {
+            self.counts.queue_full.fetch_add(1, Relaxed);
+        }
     }
 
     /// Notes that something was given back to a source. The answer is what is left then.
     pub(super) fn given_back(&self, source: Option<IpAddr>, answer: &Answer) {
         let Some(source) = source else { return };
         let holds = answer.standings.iter().filter_map(|it| it.holds);
-        holds.for_each(|holds| self.send(Change::Release(key(source, holds))));
-    }
-
-    fn send(&self, change: Change) {
-        if self.queue.try_send(change).is_err() {
-            self.counts.queue_full.fetch_add(1, Relaxed);
+        for holds in holds {
+            if self.queue.try_send(Change::Release(key(source, holds))).is_err() {
+                self.counts.is_stale.store(true, Relaxed);
+            }
         }
     }
 
@@ -149,7 +152,7 @@ impl Holder {
             "Entries for the map of HAProxy: it took them (written), or did not (failed), or the map or the queue had no room \
              (full, queue_full).",
         );
-        let Counts { entries, written, failed, full, queue_full } = &*self.counts;
+        let Counts { entries, written, failed, full, queue_full, .. } = &*self.counts;
         let results =
             [("written", written), ("failed", failed), ("full", full), ("queue_full", queue_full)];
         let pushed = results
@@ -197,6 +200,7 @@ impl Writer {
             // Another one may let sources pass.
             (self.policy, self.entries) = (policy, None);
         }
+        let is_stale = self.counts.is_stale.swap(false, Relaxed);
         let (mut held, mut released) = (Vec::new(), Vec::new());
         for _ in 0..QUEUE {
             match self.queue.try_recv() {
@@ -205,6 +209,10 @@ impl Writer {
                 Ok(Change::Release(key)) => released.push(key),
                 Err(_) => break,
             }
+        }
+        if is_stale {
+            held.clear();
+            self.entries = None;
         }
         // It is not known as long as something is not written.
         let mut entries = match self.entries.take() {

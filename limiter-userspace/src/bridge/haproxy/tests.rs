@@ -33,6 +33,10 @@ fn standing(wait: u64) -> Standing {
     Standing { limit, layer, quota, window, left, wait, refills: wait, holds }
 }
 
+fn limited(standing: Standing) -> Answer {
+    Answer { verdict: Verdict::Limited, standings: vec![standing], ..Answer::default() }
+}
+
 /// A source by its number, which is held for so long from [`NOW`] on.
 fn held(source: u32, wait: u64) -> Held {
     Held {
@@ -70,7 +74,10 @@ fn a_source_that_got_something_back_is_not_held() {
     assert_eq!(numbers(entries.change(vec![held(1, 10 * SECOND)], &[], NOW)), (0, 1));
     // What was answered before may come after.
     assert_eq!(numbers(entries.change(vec![held(1, 10 * SECOND)], &[key, key], NOW)), (1, 0));
-    assert_eq!(numbers(entries.change(vec![], &[key], NOW)), (0, 0));
+    assert_eq!(numbers(entries.change(vec![held(1, 10 * SECOND)], &[], NOW)), (0, 0));
+    assert_eq!(numbers(entries.change(vec![held(1, 10 * SECOND)], &[], NOW)), (0, 1));
+    assert_eq!(numbers(entries.change(vec![], &[key], NOW)), (1, 0));
+    assert_eq!(numbers(entries.change(vec![], &[], NOW)), (0, 0));
     let many: Vec<Held> = (0..=REMOVED as u32).map(|at| held(at, 10 * SECOND)).collect();
     let keys: Vec<IpNet> = many.iter().map(|it| it.key).collect();
     assert_eq!(numbers(entries.change(many, &[], NOW)), (0, REMOVED + 1));
@@ -205,6 +212,21 @@ fn the_map_is_cleared_at_the_start_and_for_another_policy() {
     );
     bed.holder.given_back("2001:db8::7".parse().ok(), &answer);
     assert_eq!(bed.update().1, ["del map /m 2001:db8::/64;\n"]);
+}
+
+#[test]
+fn a_refund_that_the_queue_has_no_room_for_clears_the_map() {
+    let mut bed = Bed::new("full", vec!["\n"; 3]);
+    bed.refuse("192.0.2.1");
+    assert_eq!(bed.update().1.len(), 2);
+    let refused = limited(standing(10 * SECOND));
+    let source = "192.0.2.1".parse().unwrap();
+    for _ in 0..QUEUE + 7 {
+        bed.holder.answered(source, &refused, &bed.in_force.policy());
+    }
+    assert_eq!(bed.writer.counts.queue_full.load(Relaxed), 7);
+    bed.holder.given_back(Some(source), &refused);
+    assert_eq!(bed.update(), (true, vec!["clear map /m\n".to_owned()]));
 }
 
 #[test]

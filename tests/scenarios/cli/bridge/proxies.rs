@@ -72,9 +72,9 @@ impl<'b> Proxy<'b> {
         bench.hosts.router.ip("link set lo up").unwrap();
         serve(&bench.hosts.router.namespace, SERVICE).unwrap();
         let folder = document.path().parent().unwrap().to_owned();
+        let map = if name == "haproxy" { more } else { "" };
         let config = |name: &str| {
-            let more = if name.starts_with("haproxy") { more } else { "" };
-            let command = format!("bridge config {name} --policy FILE --listen {place} {more}");
+            let command = format!("bridge config {name} --policy FILE --listen {place} {map}");
             let config = bench.done(&document.in_place(&command)).stdout;
             // A proxy that asks by TLS has its files there.
             config.replace("/etc/limiter/tls", &folder.join("tls").display().to_string())
