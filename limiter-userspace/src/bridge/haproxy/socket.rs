@@ -75,19 +75,19 @@ impl RuntimeSocket {
 
     /// Removes entries. Those that are not there are no error.
     pub(super) async fn remove(&self, keys: &[IpNet]) -> Result<(), MapError> {
-        let commands = keys.iter().map(|key| format!("del map {} {};", self.map, written(key)));
-        for command in batches(commands) {
-            self.run(command + "\n").await?;
+        let commands = keys.iter().map(|key| format!("del map {} {}", self.map, written(key)));
+        for commands in batches(commands, ';') {
+            self.run(commands + "\n").await?;
         }
         Ok(())
     }
 
     /// Adds entries whose keys are not there.
     pub(super) async fn add(&self, texts: &[Text]) -> Result<(), MapError> {
-        let lines = texts.iter().map(|Text { key, value }| format!("{} {value}\n", written(key)));
-        for lines in batches(lines) {
+        let lines = texts.iter().map(|Text { key, value }| format!("{} {value}", written(key)));
+        for lines in batches(lines, '\n') {
             // An empty line ends it.
-            self.run(format!("add map {} <<\n{lines}\n", self.map)).await?;
+            self.run(format!("add map {} <<\n{lines}\n\n", self.map)).await?;
         }
         Ok(())
     }
@@ -115,12 +115,16 @@ impl RuntimeSocket {
     }
 }
 
-/// Joins commands, each batch shorter than [`LONGEST`].
-fn batches(parts: impl Iterator<Item = String>) -> Vec<String> {
+/// Joins commands or lines, with a separator only between them: HAProxy complains about an empty command. Each batch is shorter than
+/// [`LONGEST`].
+fn batches(parts: impl Iterator<Item = String>, separator: char) -> Vec<String> {
     let mut batches: Vec<String> = Vec::new();
     for part in parts {
         match batches.last_mut() {
-            Some(last) if last.len() + part.len() <= LONGEST => last.push_str(&part),
+            Some(last) if last.len() + part.len() < LONGEST => {
+                last.push(separator);
+                last.push_str(&part);
+            }
             _ => batches.push(part),
         }
     }
@@ -172,9 +176,9 @@ mod tests {
 
     #[test]
     fn a_batch_fits_into_a_buffer() {
-        let parts = || (0..1_000).map(|at| format!("{at} {}\n", "x".repeat(200)));
-        let batches = batches(parts());
+        let parts = || (0..1_000).map(|at| format!("{at} {}", "x".repeat(200)));
+        let batches = batches(parts(), ';');
         assert!(batches.len() > 10 && batches.iter().all(|it| it.len() <= LONGEST));
-        assert_eq!(batches.concat(), parts().collect::<String>());
+        assert_eq!(batches.join(";"), parts().collect::<Vec<_>>().join(";"));
     }
 }

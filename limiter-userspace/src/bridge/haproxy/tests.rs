@@ -211,7 +211,7 @@ fn the_map_is_cleared_at_the_start_and_for_another_policy() {
         query::now(),
     );
     bed.holder.given_back("2001:db8::7".parse().ok(), &answer);
-    assert_eq!(bed.update().1, ["del map /m 2001:db8::/64;\n"]);
+    assert_eq!(bed.update().1, ["del map /m 2001:db8::/64\n"]);
 }
 
 #[test]

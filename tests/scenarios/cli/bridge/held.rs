@@ -156,7 +156,11 @@ fn nobody_is_held_any_more_by_another_policy_or_after_a_refund() {
     let reply = bed.bridge.post("/v1/refund", &["Content-Type: application/json"], body);
     assert_eq!(reply.status, 200, "{reply:?}");
     until(|| bed.proxy.get(2, "GET /", &[]).status == 200);
-    bed.is_held(3);
+    // No other entry went with it, as would be seen when one more is written.
+    bed.hold(4);
+    let before = bed.questions();
+    assert_eq!(bed.proxy.get(3, "GET /", &[]).status, 429);
+    assert_eq!(bed.questions(), before);
     document.write(&format!("allow: [127.0.0.3]\n{HOUR}"));
     until(|| bed.proxy.get(3, "GET /", &[]).status == 200);
     bed.hold(2);
