@@ -149,8 +149,8 @@ impl Holder {
         let pushed = Family::new(
             "limiter_bridge_haproxy_pushed_total",
             Kind::Counter,
-            "Entries for the map of HAProxy: it took them (written), or did not (failed), or the map or the queue had no room \
-             (full, queue_full).",
+            "Entries for the map of HAProxy: it took them (written), did not take or remove them (failed), or the map or the \
+             queue had no room (full, queue_full).",
         );
         let Counts { entries, written, failed, full, queue_full, .. } = &*self.counts;
         let results =
@@ -236,13 +236,13 @@ impl Writer {
             self.socket.add(&texts).await
         };
         let written = written.await;
-        self.failing(texts.len(), written)?;
+        self.failing(texts.len() + removed.len(), written)?;
         self.counts.written.fetch_add(texts.len() as u64, Relaxed);
         self.entries = Some(entries);
         Ok(())
     }
 
-    /// Counts entries that were not written.
+    /// Counts entries that were not written or removed.
     fn failing(&self, count: usize, written: Result<(), MapError>) -> Result<(), MapError> {
         written.inspect_err(|_| {
             self.counts.failed.fetch_add(count as u64, Relaxed);

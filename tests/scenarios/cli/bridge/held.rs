@@ -167,6 +167,28 @@ fn nobody_is_held_any_more_by_another_policy_or_after_a_refund() {
 }
 
 #[test]
+fn many_sources_are_held_and_removed_after_their_ends() {
+    let text = HOUR.replace("rate: 1/h, depth: 2", "rate: 12/min, depth: 1");
+    let (bench, document) = (Bench::new(), Document::new(&text));
+    let bed = Bed::new(&bench, &document);
+    let sources = 150;
+    for at in 0..sources {
+        let field = format!("X-Test-Source: 2001:db8:{at:x}::1");
+        for _ in 0..2 {
+            bed.proxy.get(200, "GET /", &[&field]);
+        }
+    }
+    let entries = || bed.metric("limiter_bridge_haproxy_entries");
+    let pushed = |result: &str| {
+        bed.metric(&format!("limiter_bridge_haproxy_pushed_total{{result=\"{result}\"}}"))
+    };
+    until(|| pushed("written") >= sources / 2);
+    until(|| entries() == 0);
+    assert_eq!(["failed", "full", "queue_full"].map(pushed), [0; 3]);
+    bed.hold(2);
+}
+
+#[test]
 fn haproxy_may_be_away_and_begin_anew() {
     let (bench, document) = (Bench::new(), Document::new(HOUR));
     let mut bed = Bed::new(&bench, &document);
