@@ -287,7 +287,7 @@ impl Requests {
             row("p50 added by auth_request of nginx", p50, at_most(100.0), " µs"),
             row("p99 added by auth_request of nginx", p99, at_most(1_000.0), " µs"),
             row(
-                "p99 beside made-up users against others",
+                "p99 beside made-up users against others, in quiet turns",
                 self.flood.slowdown(),
                 at_most(1.5),
                 "x",
