@@ -305,7 +305,9 @@ impl Line {
         let verb = self.rest.iter().position(|it| it == word).filter(|_| !is_said);
         let others = self.rest.iter().enumerate().filter(|(at, _)| Some(*at) != verb);
         let words: Vec<&str> = others.map(|(_, word)| word.as_str()).collect();
-        let mut said = Limited::read(&words)?;
+        // `rate 100` is about all sources, as `limit set` without a name is.
+        let is_rate = !is_said && ["rate", "pps"].contains(&word);
+        let mut said = Limited::read(&words, is_rate)?;
         if is_said && said.name.as_deref() == Some(word) {
             said.be_of_service();
         }
@@ -324,8 +326,7 @@ impl Line {
                 format!("`limiter limit add {name} {options}` makes a limit of that name")
             }
             (None, address) if !is_iface && self.path != "limit add" => {
-                // `limit set` has no other words in the place of a name than those for an address.
-                let is_of_source = address.is_some() || self.path == "limit set" && !is_said;
+                let is_of_source = address.is_some() || is_rate || self.path == "limit set";
                 let name = name.unwrap_or(if is_of_source { "source" } else { "NAME" });
                 match address {
                     Some(src) => format!(
@@ -365,6 +366,8 @@ impl Line {
                 addresses() + &time.map_or_else(String::new, |time| format!(" --for {time}"))
             }
             "address" => listed().and_then(address).unwrap_or_else(|| "ADDRESS".to_owned()),
+            // For commands that change nothing.
+            "any" => given(&is_address).unwrap_or_else(|| "ADDRESS".to_owned()),
             "limit" => self.limit(word, false),
             "named" => self.limit(word, true),
             "host" => word.split(':').next().unwrap_or_default().to_owned(),
@@ -386,7 +389,8 @@ impl Line {
             }
             "after" => {
                 let mut after = self.rest.iter().skip_while(|it| *it != word);
-                after.find(|it| self.is("NUMBER", it)).cloned().unwrap_or_else(|| "TIME".to_owned())
+                let seconds = after.find(|it| self.is("NUMBER", it));
+                seconds.map_or_else(|| "TIME".to_owned(), |seconds| format!("{seconds}s"))
             }
             "iface" => given(&|it| self.is("IFACE", it)).or_else(name).unwrap_or_else(|| {
                 // Of several, none is guessed.

@@ -72,8 +72,8 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    /// Reads words.
-    pub(super) fn read(mut words: &[&str]) -> Option<Self> {
+    /// Reads words, of which a number is a rate if `of_rate`.
+    pub(super) fn read(mut words: &[&str], of_rate: bool) -> Option<Self> {
         let (mut said, mut number) = (Self::default(), None);
         while let [word, rest @ ..] = words {
             let (with_unit, lower) = (with_unit(words), word.to_ascii_lowercase());
@@ -116,8 +116,8 @@ impl Limited {
         }
         if let Some(number) = number {
             // Beside a protocol it may as well be a port.
-            let is_rate =
-                said.protocol.is_none() && (said.name.is_some() || said.address.is_some());
+            let is_rate = said.protocol.is_none()
+                && (of_rate || said.name.is_some() || said.address.is_some());
             once(&mut said.rate, is_rate.then_some(number)?)?;
         }
         (said.ports.is_none() || said.protocol.is_some()).then_some(said)

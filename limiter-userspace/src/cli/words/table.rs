@@ -477,7 +477,7 @@ pub(super) const ANSWERS: &[Answer] = &[
     answer(
         "test",
         "ADDRESS --src --dst",
-        "`limiter test --src {address} --dst ADDRESS` asks about one packet; `limiter policy explain {address}` \
+        "`limiter test --src {any} --dst ADDRESS` asks about one packet; `limiter policy explain {any}` \
          about all of the source",
     ),
     answer("test", "DOCUMENT", "`limiter policy check {word}` checks it"),
