@@ -91,7 +91,8 @@ pub struct Standing {
     /// Nanoseconds until nothing is charged any more; as for `wait`.
     pub refills: u64,
     /// The prefixes that hold their sources as one: each request of theirs, whatever it asks for, is refused until `wait` is over,
-    /// unless something is given back. `None` for a limit that may let other requests of the source pass.
+    /// unless something is given back, or the policy says something else of a part of the prefix. `None` for a limit that may
+    /// let other requests of the source pass.
     pub holds: Option<KeyPrefix>,
 }
 

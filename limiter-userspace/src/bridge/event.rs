@@ -165,7 +165,7 @@ impl fmt::Display for Event {
             Self::AgentBack => write!(f, "the agent answers"),
             Self::HaproxyAway { message, hint } => write!(
                 f,
-                "warning: {message}\nhint: {hint}\nHAProxy asks about each request meanwhile"
+                "warning: {message}\nhint: {hint}\nHAProxy goes on refusing the sources that were written before, each until its end, and asks about others"
             ),
             Self::HaproxyBack => write!(f, "the map of HAProxy is written again"),
             Self::Pushed { peer, limit, result, seconds } => {

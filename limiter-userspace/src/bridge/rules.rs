@@ -8,6 +8,7 @@ pub(super) use self::{
     fields::Values,
     numbers::Numbers,
     rows::Row,
+    sources::Named,
     sources::{Listed, SourceProfile},
 };
 use self::{
@@ -184,7 +185,7 @@ impl Rules {
         for (draft, parts) in drafts.into_iter().zip(parts) {
             limits[draft.index].rows.push(rows.len());
             let others = if draft.area() == Area::Wide { wide } else { of_words };
-            let holds = draft.holds(policy, sources.longest);
+            let holds = draft.holds(policy);
             let mut row = draft.finish(parts, hash, others == 1);
             row.holds = holds;
             rows.push(row);

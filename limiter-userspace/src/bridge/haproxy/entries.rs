@@ -1,9 +1,6 @@
 //! What the map has, and what is to be changed of it.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use ipnet::IpNet;
 
@@ -29,6 +26,13 @@ pub(super) struct Held {
     pub(super) policy: Arc<Policy>,
 }
 
+impl Held {
+    /// When that was decided, in ns.
+    pub(super) fn decided(&self) -> u64 {
+        self.until.saturating_sub(self.standing.wait)
+    }
+}
+
 /// An entry, as it is written.
 pub(super) struct Text {
     pub(super) key: IpNet,
@@ -48,8 +52,6 @@ pub(super) struct Changes {
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     held: HashMap<IpNet, Entry>,
-    /// What got something back at the last change. Answers from before may come after it.
-    released: BTreeSet<IpNet>,
 }
 
 /// Until when a source is held, and when that was written, in ns.
@@ -72,9 +74,6 @@ impl Entries {
         released: &[IpNet],
         now: u64,
     ) -> Option<Changes> {
-        let released: BTreeSet<IpNet> = released.iter().copied().collect();
-        let before = std::mem::replace(&mut self.released, released.clone());
-        let is_released = |key: &IpNet| released.contains(key) || before.contains(key);
         let mut removed: Vec<IpNet> =
             released.iter().copied().filter(|key| self.held.remove(key).is_some()).collect();
         if removed.len() > REMOVED {
@@ -82,7 +81,7 @@ impl Entries {
         }
         let (mut added, mut full) = (Vec::new(), 0);
         for it in held {
-            if it.until < now.saturating_add(SHORTEST) || is_released(&it.key) {
+            if it.until < now.saturating_add(SHORTEST) {
                 continue;
             }
             let room = self.held.len() < MOST;
@@ -90,9 +89,11 @@ impl Entries {
                 Some(known) if now < known.until.min(known.written.saturating_add(IN_FLIGHT)) => {
                     continue;
                 }
-                Some(_) if removed.len() < REMOVED => removed.push(it.key),
+                // Half of the removals are for entries that ended.
+                Some(_) if removed.len() < REMOVED / 2 => removed.push(it.key),
+                Some(_) => continue,
                 None if room => {}
-                Some(_) | None => {
+                None => {
                     full += 1;
                     continue;
                 }

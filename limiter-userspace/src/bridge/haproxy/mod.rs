@@ -11,6 +11,7 @@ mod entries;
 mod socket;
 
 use std::{
+    collections::BTreeMap,
     net::IpAddr,
     path::PathBuf,
     sync::{
@@ -23,15 +24,17 @@ use std::{
 use ipnet::IpNet;
 use tokio::{
     sync::mpsc,
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval, sleep},
 };
 
 use self::{
-    entries::{Changes, Entries, Held, Text},
+    entries::{Changes, Entries, Held, IN_FLIGHT, Text},
     socket::{MapError, RuntimeSocket},
 };
 use super::{
     answer::Answer, event::Event, fields::of_held, http::random, in_force::InForce, link::Link,
+    rules::Named,
 };
 use crate::{
     metrics::{Family, Kind, Value::Whole},
@@ -80,6 +83,12 @@ pub(super) struct Writer {
     link: Arc<Link>,
     /// The policy that the entries are of.
     policy: Arc<Policy>,
+    /// The prefixes that it says something of; `None` if that is not known.
+    named: Option<Named>,
+    /// What got something back, and when, in ns. Answers from before may come after it.
+    released: BTreeMap<IpNet, u64>,
+    /// When some that is not known got something back, in ns.
+    stale: u64,
     /// What the map has; `None` if that is not known.
     entries: Option<Entries>,
     /// Errors one after the other.
@@ -110,7 +119,10 @@ pub(super) fn new(
         queue,
         counts: Arc::clone(&counts),
         socket: RuntimeSocket::new(options),
+        named: Named::new(&in_force.policy()).ok(),
         policy: in_force.policy(),
+        released: BTreeMap::new(),
+        stale: 0,
         in_force: Arc::clone(in_force),
         link: Arc::clone(link),
         entries: None,
@@ -120,12 +132,12 @@ pub(super) fn new(
 }
 
 impl Holder {
-    /// Notes what was answered about a request of a source just now.
-    pub(super) fn answered(&self, source: IpAddr, answer: &Answer, policy: &Arc<Policy>) {
+    /// Notes what was answered about a request of a source, which was decided about at `now` or shortly after, in ns.
+    pub(super) fn answered(&self, source: IpAddr, answer: &Answer, policy: &Arc<Policy>, now: u64) {
         let Some((held, holds)) = answer.held().and_then(|it| Some((it, it.holds?))) else {
             return;
         };
-        let until = query::now().saturating_add(held.wait);
+        let until = now.saturating_add(held.wait);
         let policy = Arc::clone(policy);
         let held = Held { key: key(source, holds), until, standing: *held, policy };
         if self.queue.try_send(Change::Hold(held)).is_err() {
@@ -198,22 +210,35 @@ impl Writer {
         let policy = self.in_force.policy();
         if !Arc::ptr_eq(&policy, &self.policy) {
             // Another one may let sources pass.
-            (self.policy, self.entries) = (policy, None);
+            (self.policy, self.entries) = (Arc::clone(&policy), None);
+            // Elsewhere, as a policy may have a million prefixes.
+            let named = spawn_blocking(move || Named::new(&policy).ok()).await;
+            self.named = named.ok().flatten();
         }
         let is_stale = self.counts.is_stale.swap(false, Relaxed);
         let (mut held, mut released) = (Vec::new(), Vec::new());
         for _ in 0..QUEUE {
             match self.queue.try_recv() {
-                Ok(Change::Hold(it)) if Arc::ptr_eq(&it.policy, &self.policy) => held.push(it),
+                Ok(Change::Hold(it))
+                    if Arc::ptr_eq(&it.policy, &self.policy)
+                        && self.named.as_ref().is_some_and(|named| named.is_one(&it.key)) =>
+                {
+                    held.push(it);
+                }
                 Ok(Change::Hold(_)) => {}
                 Ok(Change::Release(key)) => released.push(key),
                 Err(_) => break,
             }
         }
+        let now = query::now();
         if is_stale {
-            held.clear();
-            self.entries = None;
+            (self.stale, self.entries) = (now, None);
         }
+        self.released.retain(|_, at| now < at.saturating_add(IN_FLIGHT));
+        self.released.extend(released.iter().map(|key| (*key, now)));
+        held.retain(|it| {
+            it.decided() > *self.released.get(&it.key).unwrap_or(&self.stale).max(&self.stale)
+        });
         // It is not known as long as something is not written.
         let mut entries = match self.entries.take() {
             Some(entries) => entries,
@@ -222,7 +247,6 @@ impl Writer {
                 Entries::default()
             }
         };
-        let now = query::now();
         let Some(Changes { removed, added, full }) = entries.change(held, &released, now) else {
             // To clear it takes HAProxy less.
             return Ok(());
@@ -279,7 +303,7 @@ impl Time {
     fn text(self, held: &Held) -> Option<Text> {
         // Rounded down, as nobody is refused for longer than by the limit.
         let at = |time: u64| self.unix.saturating_add(time.saturating_sub(self.now) / 1_000_000);
-        let begin = held.until.saturating_sub(held.standing.wait);
+        let begin = held.decided();
         let fields = of_held(&held.policy, &held.standing, random())?;
         let retry = fields.retry_after.map(|wait| at(begin.saturating_add(wait)).to_string());
         let quota = fields.quota.map(|quota| quota.to_string());

@@ -42,7 +42,7 @@ impl MapError {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Away { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                "let the group of the bridge write to the socket: `group` and `mode 660` of `stats socket`"
+                "let the user of the bridge write to the socket: `user` of `stats socket`"
             }
             Self::Away { .. } => {
                 "start HAProxy with the `stats socket` that `limiter bridge config haproxy --haproxy-socket` prints"

@@ -121,7 +121,7 @@ fn rules(Map { socket, file }: Map<'_>) -> (String, String) {
     let global = format!(
         "global
     # The bridge writes the map there.
-    stats socket {socket} group limiter-bridge mode 660 level user
+    stats socket {socket} user limiter-bridge mode 600 level user
 
 "
     );

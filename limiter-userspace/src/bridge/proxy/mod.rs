@@ -303,7 +303,7 @@ mod tests {
             let (with, without) = (text(Some(held)), text(None));
             assert_eq!(with != without, proxy == Proxy::Haproxy, "{proxy:?}");
             assert!(!without.contains("limiter_held") && !without.contains("stats socket"));
-            let lines = ["src,map_ip(/etc/held.map)\n", "stats socket /run/h.sock group"];
+            let lines = ["src,map_ip(/etc/held.map)\n", "stats socket /run/h.sock user"];
             let has = |line: &str| with.contains(line);
             assert_eq!(lines.map(has), [proxy == Proxy::Haproxy; 2], "{with}");
             assert!(with.is_ascii() && !with.contains("\n\n\n"), "{with}");

@@ -135,8 +135,8 @@ impl Draft<'_> {
         self.key().parts.iter().map(part).collect()
     }
 
-    /// The prefixes whose requests the row refuses as one, where none that the policy names is longer than `longest`.
-    pub(super) fn holds(&self, policy: &Policy, longest: KeyPrefix) -> Option<KeyPrefix> {
+    /// The prefixes whose requests the row refuses as one.
+    pub(super) fn holds(&self, policy: &Policy) -> Option<KeyPrefix> {
         let of = match self.key().parts[..] {
             [RequestKeyPart::Source] => policy.key_prefix,
             [RequestKeyPart::SourcePrefix { ipv4, ipv6 }] => KeyPrefix { ipv4, ipv6 },
@@ -144,8 +144,7 @@ impl Draft<'_> {
         };
         let holds =
             self.is_enforced() && self.kind != Kind::Concurrent && self.limit.holds_sources();
-        holds
-            .then(|| KeyPrefix { ipv4: of.ipv4.max(longest.ipv4), ipv6: of.ipv6.max(longest.ipv6) })
+        holds.then_some(of)
     }
 
     /// Whether it refuses requests.

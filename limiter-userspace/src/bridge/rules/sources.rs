@@ -7,7 +7,7 @@ use limiter_common::base::address::Address;
 
 use super::index::LimitSet;
 use crate::policy::{
-    KeyPrefix, List, LongestPrefix, PolicyError,
+    List, LongestPrefix, PolicyError,
     model::{OverrideWhom, Policy, Whom},
     run_time::{Stated, listing},
     tables::Context,
@@ -83,8 +83,6 @@ pub(in crate::bridge) struct Sources {
     /// The first one is that of sources within no prefix, and of requests without a source.
     profiles: Vec<SourceProfile>,
     prefixes: Option<LongestPrefix<usize>>,
-    /// The lengths of the longest prefixes that the policy names: the same holds for all addresses of one.
-    pub(super) longest: KeyPrefix,
 }
 
 impl Sources {
@@ -120,11 +118,6 @@ impl Sources {
         let mut prefixes = Vec::new();
         let mut items = items(policy)?;
         items.sort_by_key(|(prefix, _)| *prefix);
-        let longest = |is_ipv4: bool| {
-            let of = items.iter().filter(|(prefix, _)| prefix.addr().is_ipv4() == is_ipv4);
-            of.map(|(prefix, _)| prefix.prefix_len()).max().unwrap_or(0)
-        };
-        let longest = KeyPrefix { ipv4: longest(true), ipv6: longest(false) };
         // Sorted, a prefix follows those that contain it, so the prefixes around the present one are a stack.
         let mut around: Vec<(IpNet, Said<'_>)> = Vec::new();
         for of_prefix in items.chunk_by(|(one, _), (other, _)| one == other) {
@@ -152,7 +145,7 @@ impl Sources {
             around.push((*prefix, said));
         }
         let prefixes = (!prefixes.is_empty()).then(|| LongestPrefix::new(prefixes));
-        Ok(Self { profiles, prefixes, longest })
+        Ok(Self { profiles, prefixes })
     }
 
     /// What holds for a source.
@@ -160,6 +153,25 @@ impl Sources {
     pub(in crate::bridge) fn profile(&self, source: Option<&Address>) -> &SourceProfile {
         let around = |prefixes: &LongestPrefix<usize>| prefixes.find(source?);
         &self.profiles[self.prefixes.as_ref().and_then(around).unwrap_or(0)]
+    }
+}
+
+/// The prefixes that a policy says something of, in order.
+#[derive(Debug)]
+pub(in crate::bridge) struct Named(Vec<IpNet>);
+
+impl Named {
+    pub(in crate::bridge) fn new(policy: &Policy) -> Result<Self, PolicyError> {
+        let mut named: Vec<_> = items(policy)?.into_iter().map(|(prefix, _)| prefix).collect();
+        named.sort_unstable();
+        named.dedup();
+        Ok(Self(named))
+    }
+
+    /// Whether it says the same of all sources of a prefix.
+    pub(in crate::bridge) fn is_one(&self, prefix: &IpNet) -> bool {
+        let after = self.0.partition_point(|it| it <= prefix);
+        !self.0.get(after).is_some_and(|next| prefix.contains(next))
     }
 }
 

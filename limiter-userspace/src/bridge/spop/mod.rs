@@ -252,11 +252,12 @@ async fn answer(
     let number = |status: u16| ("status", Set::Number(status.into()));
     let decision = match asked.question(peer) {
         Ok(question) => {
+            let now = query::now();
             let decision = service.decide(&service.in_force.policy(), &question).await;
             if let (Some(holder), Ok(Decision::Answered(answer, policy, _))) =
                 (&service.holder, &decision)
             {
-                holder.answered(question.asked.source(), answer, policy);
+                holder.answered(question.asked.source(), answer, policy, now);
             }
             decision
         }

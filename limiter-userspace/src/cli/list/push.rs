@@ -1,6 +1,6 @@
 //! `limiter penalty add --push` and `penalty del --push`: blocks of single sources, without another policy.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, iter, net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -149,10 +149,17 @@ pub(super) fn push(
 /// Ends the blocks that were pushed of sources, or all of them.
 pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) -> Result<()> {
     let mut pusher = open(pins)?;
-    let pushed: BTreeSet<IpAddr> =
-        pusher.maps().pushed(Owner::Shared, query::now())?.into_iter().map(|it| it.0).collect();
+    let given = given.map(|given| sources(given, &pusher)).transpose()?;
+    let is_address = |source: &IpNet| source.prefix_len() == source.max_prefix_len();
+    // Of an address alone there are no smaller sources: programs end such blocks one by one.
+    let pushed: BTreeSet<IpAddr> = match &given {
+        Some(given) if given.iter().all(is_address) => BTreeSet::new(),
+        _ => {
+            pusher.maps().pushed(Owner::Shared, query::now())?.into_iter().map(|it| it.0).collect()
+        }
+    };
     let sources = match given {
-        Some(given) => sources(given, &pusher)?,
+        Some(given) => given,
         None => {
             // Also those of sources as an earlier policy had them, which an address alone names.
             let as_it_is = |source: &IpAddr| -> Result<IpNet> {
@@ -166,8 +173,9 @@ pub(super) fn lift(given: Option<&[IpNet]>, pins: &Pins, output: &mut Output) ->
     for source in &sources {
         let mut result = "not_blocked";
         // Also those of smaller sources in it, as an earlier policy had them: they would be back with that.
-        for address in pushed.range(source.network()..=source.broadcast()) {
-            if pusher.lift(*address)? {
+        let smaller = pushed.range(source.network()..=source.broadcast()).copied();
+        for address in iter::once(source.network()).chain(smaller) {
+            if pusher.lift(address)? {
                 result = "lifted";
             }
         }

@@ -384,7 +384,8 @@ impl Line {
             "burst" => given(&|it| self.is("NUMBER", it)).unwrap_or_else(|| "2k".to_owned()),
             "name" => {
                 let others = || self.rest.iter().filter(|it| *it != word && !self.is("NUMBER", it));
-                let is_one = others().count() == 1 && others().all(|it| is_name(it));
+                let is_one = others().count() == 1
+                    && others().all(|it| is_name(it) && !(self.interfaces)().contains(it));
                 others().next().filter(|_| is_one).map_or("NAME", |it| it).to_owned()
             }
             "after" => {

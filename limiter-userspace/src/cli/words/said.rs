@@ -18,6 +18,10 @@ const SERVICES: [(&str, &str); 6] = [
     ("dns", "udp"),
 ];
 
+/// Words that are about a part of the packets.
+const NARROWING: [&str; 9] =
+    ["syn", "new", "established", "not", "except", "sport", "ipv4", "ipv6", "only"];
+
 /// Prefixes to list, and for how long.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
@@ -110,13 +114,17 @@ impl Limited {
                 }
                 _ if is_number(word) => once(&mut number, (*word).to_owned())?,
                 _ if is_rate(word) => once(&mut said.rate, (*word).to_owned())?,
+                // Behind a protocol, and these words anywhere, it narrows what is meant.
+                _ if NARROWING.contains(&&*lower) || said.protocol.is_some() => return None,
                 _ if is_name(word) => once(&mut said.name, (*word).to_owned())?,
                 _ => return None,
             }
         }
         if let Some(number) = number {
-            // Beside a protocol it may as well be a port.
+            // Beside a protocol or a service it may as well be a port.
+            let is_port = said.name.as_ref().is_some_and(|name| protocol_of(name).is_some());
             let is_rate = said.protocol.is_none()
+                && !is_port
                 && (of_rate || said.name.is_some() || said.address.is_some());
             once(&mut said.rate, is_rate.then_some(number)?)?;
         }

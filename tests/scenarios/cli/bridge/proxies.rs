@@ -109,7 +109,8 @@ impl<'b> Proxy<'b> {
                 fs::write(folder.join("spoe.conf"), engine).unwrap();
                 let config = config
                     .replace("/etc/haproxy/limiter-spoe.conf", &format!("{at}/spoe.conf"))
-                    .replace("group limiter-bridge", "group www-data")
+                    // The bridge of the tests, which has no capability either.
+                    .replace("user limiter-bridge", "user root")
                     .replace("    # Headers that", &format!("{SET_SOURCE}    # Headers that"));
                 // There is no path of a socket in it.
                 let root = format!("    chroot {at}/root\n");
