@@ -26,7 +26,7 @@ const WEB: &str = "limits: [{name: web, match: {protocol: tcp, ports: [80, 443]}
 #[test]
 fn a_document_may_come_by_the_standard_input() {
     let bench = Bench::new();
-    let document = Document::new("limits: [{name: web, key: source, rate: 10000/s}]");
+    let document = Document::new("limits: [{name: web, key: source, rate: \"10,000/s\"}]");
     let given = |arguments: &str| {
         let file = fs::File::open(document.path()).unwrap();
         bench.run(arguments).reading(file).outcome().unwrap()

@@ -25,7 +25,7 @@ keys as a JSON Schema for editors. How keys work together is in /usr/share/doc/l
 const UNITS: [(&str, &str); 5] = [
     (
         "rate",
-        "A number for a time: 50/s, 5/min, 100/h, 1000/d, 1e6/s, 10k pps. Of a limit of bytes: 2Mbit/s, 10MB/s, 64KiB/s. \
+        "A number for a time: 50/s, 5/min, 100/h, 1,000/d, 1e6/s, 10k pps. Of a limit of bytes: 2Mbit/s, 10MB/s, 64KiB/s. \
          k, M and G are powers of 1000; Ki, Mi and Gi of 1024. bps is refused: it is bits to some and bytes to others.",
     ),
     (
@@ -184,7 +184,7 @@ mod tests {
             (
                 "rate",
                 |it| parse_rate(it).is_ok(),
-                &["50/s", "5/min", "100/h", "1000/d", "1e6/s", "10k pps"],
+                &["50/s", "5/min", "100/h", "1,000/d", "1e6/s", "10k pps"],
             ),
             ("rate", |it| parse_data_rate(it).is_ok(), &["2Mbit/s", "10MB/s", "64KiB/s"]),
             ("burst, depth, limit", |it| parse_burst(it).is_ok(), &["400", "2k", "200ms"]),

@@ -108,6 +108,7 @@ mod tests {
             ("2 s", Burst::Time(2 * SECOND)),
             ("2m", Burst::Time(120 * SECOND)),
             ("1m 30s", Burst::Time(90 * SECOND)),
+            ("10,000", Burst::Packets(10_000)),
             ("1e3 packets", Burst::Packets(1_000)),
         ] {
             assert_eq!(parse_burst(text), Ok(burst), "{text}");
@@ -143,11 +144,6 @@ mod tests {
             ("0ms", "burst \"0ms\" is zero", least),
             ("-2k", "burst \"-2k\" is negative", examples),
             ("1.5", "burst \"1.5\" is not a whole number of packets", examples),
-            (
-                "10,000",
-                "burst \"10,000\" has a comma, which may mean several things",
-                "write the number without it, such as 10000 or 1.5",
-            ),
             ("367d", "burst \"367d\" is longer than 366 days", examples),
             ("20000000000G", "burst \"20000000000G\" is too large", examples),
             (

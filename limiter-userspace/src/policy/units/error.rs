@@ -105,9 +105,6 @@ pub enum Fault {
     /// The text does not start with a number.
     #[error("does not start with a number")]
     NotANumber,
-    /// The number has a comma.
-    #[error("has a comma, which may mean several things")]
-    Comma,
     /// The number is negative.
     #[error("is negative")]
     Negative,
@@ -274,7 +271,6 @@ impl ValueError {
                 prefix.max_prefix_len()
             ),
             (Fault::Mapped { plain }, _) => format!("write {plain}"),
-            (Fault::Comma, _) => "write the number without it, such as 10000 or 1.5".to_owned(),
             (Fault::NotAMask, _) => "write its length, such as 203.0.113.0/24".to_owned(),
             (Fault::AddressAfter, _) => {
                 "write a range as FIRST-LAST, or leave only the column that is meant".to_owned()

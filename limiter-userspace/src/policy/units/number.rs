@@ -17,8 +17,8 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    /// Splits a text into a number and what follows it, without spaces around either. An exponent may follow, as in
-    /// `1e6`. A comma is refused: it may group thousands, be a decimal point, or be between ports.
+    /// Splits a text into a number and what follows it, without spaces around either. Commas may group thousands,
+    /// as in `10,000`; an exponent may follow, as in `1e6`.
     pub(super) fn split(text: &str) -> Result<(Self, &str), Fault> {
         let text = text.trim_ascii();
         if text.is_empty() {
@@ -27,10 +27,8 @@ impl Decimal {
         if text.starts_with('-') {
             return Err(Fault::Negative);
         }
-        let (whole, rest) = digits(text);
-        if rest.starts_with(',') && !whole.is_empty() {
-            return Err(Fault::Comma);
-        }
+        let (whole, rest) = thousands(text);
+        let whole = whole.replace(',', "");
         let (fraction, rest) = match rest.strip_prefix('.') {
             Some(rest) => digits(rest),
             None => ("0", rest),
@@ -109,6 +107,21 @@ pub(super) fn with_multiplier(value: u64) -> (String, &'static str) {
     (value.to_string(), "")
 }
 
+/// The digits that a text begins with, with the commas between groups of three of them.
+fn thousands(text: &str) -> (&str, &str) {
+    let (first, rest) = digits(text);
+    if !(1..=3).contains(&first.len()) || first.starts_with('0') {
+        return (first, rest);
+    }
+    let mut end = first.len();
+    while let Some(group) = text[end..].strip_prefix(',')
+        && digits(group).0.len() == 3
+    {
+        end += 4;
+    }
+    text.split_at(end)
+}
+
 /// The exponent that a text begins with; 0 if it has none.
 fn exponent(text: &str) -> Result<(usize, &str), Fault> {
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return Ok((0, text)) };
@@ -159,6 +172,8 @@ mod tests {
             ("0.001k", 1),
             ("2M", 2_000_000),
             ("1.000000001G", 1_000_000_001),
+            ("10,000", 10_000),
+            ("1,234,567.5k", 1_234_567_500),
             ("1e6", 1_000_000),
             ("1.5E+3", 1_500),
             ("2.5e1k", 25_000),
@@ -175,10 +190,6 @@ mod tests {
             ("k", Fault::NotANumber),
             (".5", Fault::NotANumber),
             ("5.", Fault::NotANumber),
-            (",5", Fault::NotANumber),
-            ("10,000", Fault::Comma),
-            ("1,5", Fault::Comma),
-            ("80,443", Fault::Comma),
             ("+5", Fault::NotANumber),
             ("NaN", Fault::NotANumber),
             ("inf", Fault::NotANumber),
@@ -199,8 +210,17 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_that_may_mean_something_else_is_left() {
-        for (text, left) in [("1e", "e"), ("1e-3", "e-3"), ("1every", "every")] {
+    fn a_comma_or_an_exponent_that_may_mean_something_else_is_left() {
+        for (text, left) in [
+            ("1,5", ",5"),
+            ("1,0000", ",0000"),
+            ("0,500", ",500"),
+            ("1234,567", ",567"),
+            ("1,234,5", ",5"),
+            ("1e", "e"),
+            ("1e-3", "e-3"),
+            ("1every", "every"),
+        ] {
             assert_eq!(Decimal::split(text).unwrap().1, left, "{text}");
         }
     }

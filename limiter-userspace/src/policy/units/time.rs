@@ -172,6 +172,7 @@ mod tests {
             ("3h18m49.5s", 11_929 * SECOND + SECOND / 2),
             ("1w", 7 * 24 * 3600 * SECOND),
             ("2 weeks 1 day", 15 * 24 * 3600 * SECOND),
+            ("1,500ms", 1_500_000_000),
             ("1e3s", 1_000 * SECOND),
         ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");

@@ -38,6 +38,8 @@ fn rates_are_read_as_stated() {
         ("100/1.5s", 100, 3 * SECOND / 2),
         ("1/ms", 1, 1_000_000),
         ("1/ns", 1, 1),
+        ("10,000", 10_000, SECOND),
+        ("10,000/min", 10_000, MINUTE),
         ("1e6/s", 1_000_000, SECOND),
         ("1e6", 1_000_000, SECOND),
         ("1e3 kpps", 1_000_000, SECOND),
@@ -55,7 +57,6 @@ fn rates_are_read_as_stated() {
 #[test]
 fn other_rates_are_refused_with_cause_and_remedy() {
     let off = "to drop all of a source, use `limiter deny add`; to switch a limit off, `limiter limit del NAME`";
-    let comma = "write the number without it, such as 10000 or 1.5";
     let unlimited = "to switch a limit off, use `limiter limit del NAME`";
     let examples = "give packets per time, such as 10kpps, 100/s or 5/min";
     let fast = "to switch a limit off, use `limiter limit del NAME`; the highest rate is 1Gpps";
@@ -66,9 +67,7 @@ fn other_rates_are_refused_with_cause_and_remedy() {
         ("0.00kpps", "rate \"0.00kpps\" is zero", off),
         ("0/min", "rate \"0/min\" is zero", off),
         ("unlimited", "rate \"unlimited\" does not start with a number", unlimited),
-        ("1,5", "rate \"1,5\" has a comma, which may mean several things", comma),
-        ("80,443", "rate \"80,443\" has a comma, which may mean several things", comma),
-        ("10,000/s", "rate \"10,000/s\" has a comma, which may mean several things", comma),
+        ("1,5", "rate \"1,5\" has the unknown unit \",5\"", examples),
         ("-5", "rate \"-5\" is negative", examples),
         ("−5", "rate \"−5\" does not start with a number", examples),
         ("pps", "rate \"pps\" does not start with a number", examples),
@@ -135,6 +134,7 @@ fn other_rates_are_refused_with_cause_and_remedy() {
         ("5 / mim", "rate \"5 / mim\" has the unknown unit \"/ mim\"", "did you mean 5/min?"),
         ("5/0s", "rate \"5/0s\" has the unknown unit \"/0s\"", "did you mean 5/s?"),
         ("5 bananas", "rate \"5 bananas\" has the unknown unit \"bananas\"", examples),
+        ("1,00", "rate \"1,00\" has the unknown unit \",00\"", examples),
         ("1e-9", "rate \"1e-9\" has the unknown unit \"e-9\"", examples),
         ("1e10", "rate \"1e10\" is above 1000000000 packets per second", fast),
         ("10\x1b[2J", "rate \"10\\u{1b}[2J\" has the unknown unit \"\\u{1b}[2J\"", examples),
