@@ -17,7 +17,7 @@ use limiter_common::{
         debt,
         meter::Measure,
     },
-    base::{address::Address, tally::Tally, word::Word as _},
+    base::{address::Address, tally::Tally},
     memory::pending::PendingTally,
     policy::limit::{BucketKey, INLINE, KEYED},
     table::set::Place,

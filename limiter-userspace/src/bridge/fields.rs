@@ -7,7 +7,10 @@
 //! | `Retry-After` | seconds from now on | RFC 9110, section 10.2.3 |
 //! | body | `application/problem+json` | RFC 9457; the type is that of the draft |
 
-use std::fmt;
+use std::{
+    fmt,
+    hash::{BuildHasher as _, RandomState},
+};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -161,6 +164,11 @@ pub(super) fn seconds_to_wait(wait: u64, jitter: u32) -> Option<u64> {
 fn lengthened(time: u64, jitter: u32) -> u64 {
     let more = u128::from(time) * u128::from(jitter) / (10 * u128::from(u32::MAX));
     time.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+}
+
+/// A number that nobody can tell in advance, for the random part of `Retry-After`.
+pub(super) fn random() -> u32 {
+    RandomState::new().hash_one(0) as u32
 }
 
 /// What HAProxy makes the answers of out to a source that a limit [holds](super::answer::Answer::held). They are those of

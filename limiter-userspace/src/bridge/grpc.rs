@@ -23,7 +23,8 @@ use tonic_prost::ProstCodec;
 use super::{
     answer::Verdict,
     decide::Effect,
-    http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, random, until},
+    fields::random,
+    http::{Accepted, HEADER_BYTES, PATIENCE, Service, Timed, until},
     kernel::Left,
     listener::Peer,
     ratelimit::{

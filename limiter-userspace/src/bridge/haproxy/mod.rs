@@ -33,7 +33,11 @@ use self::{
     socket::{MapError, RuntimeSocket},
 };
 use super::{
-    answer::Answer, event::Event, fields::of_held, http::random, in_force::InForce, link::Link,
+    answer::Answer,
+    event::Event,
+    fields::{of_held, random},
+    in_force::InForce,
+    link::Link,
     rules::Named,
 };
 use crate::{

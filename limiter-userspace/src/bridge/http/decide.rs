@@ -14,13 +14,13 @@ use super::{
     asked::Asked,
     held::{Held, Turn},
     parameters::{Parameters, check},
-    random,
     reply::{Reply, SOURCE},
     source,
 };
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
+        fields::random,
         in_force::Untold,
         kernel::Left,
         listener::Peer,

@@ -30,7 +30,6 @@ mod source;
 
 use std::{
     convert::Infallible,
-    hash::{BuildHasher as _, RandomState},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -217,11 +216,6 @@ impl Service {
         reply.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         reply
     }
-}
-
-/// A number that nobody can tell in advance.
-pub(super) fn random() -> u32 {
-    RandomState::new().hash_one(0) as u32
 }
 
 /// Where no agent answers.

@@ -8,11 +8,11 @@ use hyper::{
 };
 use serde::Serialize;
 
-use super::{fault::Fault, random};
+use super::fault::Fault;
 use crate::{
     bridge::{
         answer::{Answer, Verdict},
-        fields::{self, DEGRADE, Problem, degraded, fields, problem},
+        fields::{self, DEGRADE, Problem, degraded, fields, problem, random},
         lease,
         openapi::{ROUTES, Route},
     },

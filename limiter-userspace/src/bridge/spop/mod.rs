@@ -39,8 +39,8 @@ use self::{
 };
 use super::{
     end::ended,
-    fields::{degraded, exceeded, fields, problem, seconds_to_wait},
-    http::{Accepted, Decision, PATIENCE, Service, Timed, random},
+    fields::{degraded, exceeded, fields, problem, random, seconds_to_wait},
+    http::{Accepted, Decision, PATIENCE, Service, Timed},
     in_force::Untold,
     listener::{Peer, Stream},
 };
