@@ -251,6 +251,8 @@ impl Writer {
                 Entries::default()
             }
         };
+        // HAProxy may have taken its time.
+        let now = query::now();
         let Some(Changes { removed, added, full }) = entries.change(held, &released, now) else {
             // To clear it takes HAProxy less.
             return Ok(());

@@ -120,7 +120,7 @@ backend limiter_bridge
 fn rules(Map { socket, file }: Map<'_>) -> (String, String) {
     let global = format!(
         "global
-    # The bridge writes the map there.
+    # The bridge writes the map there, as this user.
     stats socket {socket} user limiter-bridge mode 600 level user
 
 "
