@@ -146,18 +146,27 @@ struct Configuration {
     haproxy: HaproxyMap,
 }
 
-/// A proxy is to ask an abstract socket that does not pad its name as HAProxy does.
+/// What only HAProxy does, and is asked of another proxy.
 #[derive(Debug, Error)]
-#[error("{0} cannot ask an abstract socket of the bridge: only HAProxy does")]
-struct AbstractSocket(&'static str);
+enum OnlyHaproxy {
+    /// Others do not pad the name of such a socket.
+    #[error("{0} cannot ask an abstract socket of the bridge: only HAProxy does")]
+    AbstractSocket(&'static str),
+    #[error("{0} has no map of sources that it answers itself: only HAProxy has")]
+    Map(&'static str),
+}
 
-impl Failure for AbstractSocket {
+impl Failure for OnlyHaproxy {
     fn exit_code(&self) -> u8 {
         2
     }
 
     fn remedy(&self) -> Option<String> {
-        Some("give unix:PATH, or leave out --listen".to_owned())
+        let remedy = match self {
+            Self::AbstractSocket(_) => "give unix:PATH, or leave out --listen",
+            Self::Map(_) => "leave out --haproxy-socket",
+        };
+        Some(remedy.to_owned())
     }
 }
 
@@ -285,7 +294,10 @@ impl Configuration {
         };
         let is_haproxy = matches!(proxy, Proxy::Haproxy | Proxy::HaproxySpoe);
         if matches!(bridge, Place::Unix(path) if path.starts_with('@') && !is_haproxy) {
-            return Err(AbstractSocket(proxy.name()).into());
+            return Err(OnlyHaproxy::AbstractSocket(proxy.name()).into());
+        }
+        if map.is_some() && !is_haproxy {
+            return Err(OnlyHaproxy::Map(proxy.name()).into());
         }
         if let Failing::Closed { untold } = Failing::new(&policy)
             && !untold.is_empty()

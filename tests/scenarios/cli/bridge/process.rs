@@ -168,6 +168,9 @@ fn it_listens_for_this_host_only_and_needs_a_valid_document() {
     }
     refused("bridge --policy FILE --listen unix:x.sock", 2, &["begins with /"]);
     refused("bridge --policy FILE --group no-such", 4, &["there is no group", "hint: "]);
+    let nginx = "bridge config nginx --policy FILE";
+    refused(&format!("{nginx} --haproxy-socket unix:/h"), 2, &["nginx has no map", "leave out"]);
+    refused(&format!("{nginx} --listen unix:@name"), 2, &["nginx cannot ask", "give unix:PATH"]);
     let bridge = Bridge::start(&bench, &document, "--listen 127.0.0.1:9190");
     let connect = || std::net::TcpStream::connect("127.0.0.1:9190");
     let mut stream = bench.hosts.router.namespace.inside(connect).unwrap().unwrap();
