@@ -60,7 +60,7 @@ pub(crate) struct Run {
     pub(crate) counts: Counts,
     /// Lines about the verification.
     pub(crate) notes: Vec<String>,
-    /// Lines about what the programs do to maps, as `prog::kernel` prints them.
+    /// Lines about what the functions of the programs do, as `prog::kernel` prints them.
     pub(crate) effects: Vec<String>,
     /// The output of failed tests.
     pub(crate) failures: Vec<String>,

@@ -185,10 +185,7 @@ impl Rules {
         for (draft, parts) in drafts.into_iter().zip(parts) {
             limits[draft.index].rows.push(rows.len());
             let others = if draft.area() == Area::Wide { wide } else { of_words };
-            let holds = draft.holds(policy);
-            let mut row = draft.finish(parts, hash, others == 1);
-            row.holds = holds;
-            rows.push(row);
+            rows.push(draft.finish(policy, parts, hash, others == 1));
         }
         let rules = Self {
             is_monitored: policy.mode == GlobalMode::Monitor,

@@ -94,7 +94,7 @@ pub(super) fn check_loaded(
     program
 }
 
-/// Prints what a program does to maps. `cargo xtask vm` compares them between kernels.
+/// Prints what the functions of a program do. `cargo xtask vm` compares them between kernels.
 fn print_effects(name: &str, program: &ProgramInfo) {
     let functions = effects::of(program).unwrap();
     let numbers: Vec<String> = functions.iter().map(|number| format!("{number:x}")).collect();

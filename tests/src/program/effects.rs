@@ -1,14 +1,15 @@
-//! What a program does to maps, as the kernel runs it.
+//! What the functions of a program do, as the kernel runs it.
 
 use std::{
     hash::{DefaultHasher, Hasher as _},
-    io,
     mem::offset_of,
     os::fd::{AsFd as _, AsRawFd as _},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use aya::programs::ProgramInfo;
+
+use super::memory::bpf;
 
 /// The command of bpf(2) that describes an object.
 const INFO: libc::c_int = 15;
@@ -98,12 +99,7 @@ fn query(program: &ProgramInfo, info: &mut Info) -> Result<()> {
         info: (&raw mut *info) as u64,
     };
     // SAFETY: the size is that of the description, whose pointers are to as many elements as its counts say.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, INFO, &raw mut query, size_of::<Query>()) };
-    if done < 0 {
-        Err(io::Error::last_os_error()).context("no description of a program")
-    } else {
-        Ok(())
-    }
+    unsafe { bpf(INFO, &mut query) }.context("no description of a program")
 }
 
 /// The number of one function; `None` if it has no such instruction.

@@ -191,7 +191,7 @@ fn number(map: &MapData) -> u32 {
 ///
 /// # Safety
 /// The pointers in `attributes` must be valid for `command`.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<()> {
+pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<()> {
     // SAFETY: the size is that of the attributes; the caller vouches for the pointers in them.
     let done =
         unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<T>()) };

@@ -136,7 +136,7 @@ impl Draft<'_> {
     }
 
     /// The prefixes whose requests the row refuses as one.
-    pub(super) fn holds(&self, policy: &Policy) -> Option<KeyPrefix> {
+    fn holds(&self, policy: &Policy) -> Option<KeyPrefix> {
         let of = match self.key().parts[..] {
             [RequestKeyPart::Source] => policy.key_prefix,
             [RequestKeyPart::SourcePrefix { ipv4, ipv6 }] => KeyPrefix { ipv4, ipv6 },
@@ -153,11 +153,17 @@ impl Draft<'_> {
     }
 
     /// The row, with these parts of its key. It is the only one in its area, or shares that with others.
-    pub(super) fn finish(self, parts: Vec<Part>, hash: KeyHash, is_alone: bool) -> Row {
+    pub(super) fn finish(
+        self,
+        policy: &Policy,
+        parts: Vec<Part>,
+        hash: KeyHash,
+        is_alone: bool,
+    ) -> Row {
         let identity = self.identity(hash);
         // The word tells the keys of the row from its shared state.
         let hash = identity.word(0);
-        let (area, is_enforced) = (self.area(), self.is_enforced());
+        let (area, is_enforced, holds) = (self.area(), self.is_enforced(), self.holds(policy));
         let Self { index, limit, layer, is_candidate, numbers, kind } = self;
         Row {
             limit: index,
@@ -179,7 +185,7 @@ impl Draft<'_> {
                 name_of_layer(&limit.name, layer)
             },
             area,
-            holds: None,
+            holds,
             numbers,
             shared: Entry::default(),
             kind,
