@@ -87,12 +87,12 @@ impl Run {
         } else if line == "failures:" {
             // The first such line is followed by the output of failed tests, the second by their names.
             self.is_failure = !self.is_failure;
+        } else if line.starts_with(effects::START) {
+            self.effects.push(line.to_owned());
         } else if self.is_failure && self.failures.len() < Self::FAILURES {
             self.failures.push(line.to_owned());
         } else if is_note(line) {
             self.notes.push(line.to_owned());
-        } else if line.starts_with(effects::START) {
-            self.effects.push(line.to_owned());
         }
     }
 }
