@@ -189,7 +189,7 @@ pub struct Profile {
     pub limits: u64,
     /// The limits, as bits, that packets are [leased](crate::memory::cache) from; 0 where none are.
     pub leased_of: u64,
-    /// How many are leased at once, at most.
+    /// How many are leased at once, at most; also of packets that no limit is about. 0 where none are.
     pub lease: u64,
     /// The tenant that they are of, from 1 on; 0 for none.
     pub tenant: u32,

@@ -133,12 +133,18 @@ impl Gcra {
         if spent == 0 { 0 } else { (spent >> self.shift) + 1 }
     }
 
-    /// What so many packets of cost 1, charged at once, make of a word, if all conform and leave the bucket far from being
-    /// used up; `None` if they do not. The time is one that [will do](Self::will_do).
+    /// What a packet of this cost makes of a word, and whether that leaves the bucket [near](crate::algorithm::near) being
+    /// used up; `None` if it does not conform. The time is one that [will do](Self::will_do).
     #[inline(always)]
-    pub const fn pass_far(&self, word: u64, time: Time, cost: u64) -> Option<u64> {
-        let spent = self.spent(word, time.now) + self.units(cost);
-        if spent < self.near { Some((time.now << self.shift).wrapping_add(spent)) } else { None }
+    pub const fn pass(&self, word: u64, time: Time, cost: u64) -> Option<(u64, bool)> {
+        let (before, units) = (self.spent(word, time.now), self.units(cost));
+        let spent = before + units;
+        // A bucket that is left far has room.
+        let near = spent >= self.near;
+        if near && !self.has_room(before, units) {
+            return None;
+        }
+        Some(((time.now << self.shift).wrapping_add(spent), near))
     }
 
     /// What so many packets of cost 1 that are [leased](crate::memory::cache) make of a word, if that leaves three quarters of the
@@ -364,7 +370,7 @@ mod tests {
         for time in [Time::exact(now), Time { now, tick: 10_000_000 }] {
             assert!(closed.will_do(time), "no clock is read for it");
             assert_eq!(closed.conform(fresh, time, 1), None);
-            assert_eq!(closed.pass_far(fresh, time, 1), None);
+            assert_eq!(closed.pass(fresh, time, 1), None);
             assert_eq!(closed.leased(fresh, time, 16), None);
         }
         assert_eq!(closed.decide(fresh, now, 1), Decision::Exceed);

@@ -55,6 +55,8 @@ pub(crate) struct Cpus {
     /// For how many packets one is charged at most; 0 where nothing is leased.
     lease: u64,
     word: u64,
+    /// Packets that the entry was told of one by one.
+    counted: u64,
     ticked: JiffyClock<Plain>,
     slots: Vec<Cached>,
     /// Whether what is left on a CPU is among what is lost.
@@ -86,6 +88,7 @@ impl Cpus {
             length,
             lease,
             word: gcra.fresh(now),
+            counted: 0,
             ticked,
             slots,
             is_lost,
@@ -148,20 +151,23 @@ impl Cpus {
         let (gcra, word, tick) = (self.gcra, self.word, at.tick as u32);
         let slot = &mut self.slots[cpu];
         let (is_own, stays) = (slot.is_of(&SOURCE), slot.stays(EPOCH, tick));
-        let Some(next) = gcra.pass_far(word, time, 1) else {
+        let Some((next, _)) = gcra.pass(word, time, 1) else {
             if gcra.exceeds(word, time) && !is_own && stays {
                 self.recalled += 1;
                 return Verdict::Refuse;
             }
             return self.closely(cpu, at, time);
         };
-        if gcra.spent(word, time.now) != 0 && self.lease != 0 {
-            let packets = slot.demand(self.lease);
-            if is_own && packets > 1 && self.lease(cpu, at, packets) {
+        let (packets, unleased) = (slot.demand(self.lease), slot.unleased);
+        if is_own && packets > 1 && unleased != tick {
+            if self.lease(cpu, at, packets) {
                 return Verdict::Pass;
             }
+            self.slots[cpu].unleased = tick;
+        } else if self.lease != 0 && self.counted % 16 == 15 {
             self.take_slot(cpu, tick);
         }
+        self.counted += 1;
         self.word = next;
         Verdict::Pass
     }
@@ -191,7 +197,7 @@ impl Cpus {
         Some(Verdict::Pass)
     }
 
-    /// Charges a packet for so many, if that leaves the limit far from being used up.
+    /// Charges a packet for so many, if that leaves three quarters of the burst.
     fn lease(&mut self, cpu: usize, at: &Moment, packets: u64) -> bool {
         assert!((2..=self.lease).contains(&packets), "{packets} are leased");
         let Some(next) = self.gcra.leased(self.word, self.time(at), packets) else {

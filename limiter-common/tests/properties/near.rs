@@ -140,10 +140,10 @@ fn leases_are_near_for_who_takes_a_place() {
 proptest! {
     #![proptest_config(cases(12_000))]
 
-    /// What passes far is what conforms and is not near, by the same time; and by the time of a tick nothing passes far
-    /// that is near by the clock.
+    /// What passes is what conforms, near or far, by the same time; and by the time of a tick nothing passes far that is near
+    /// by the clock.
     #[test]
-    fn what_passes_far_is_what_conforms_and_is_not_near(
+    fn what_passes_is_what_conforms(
         (gcra, dearest) in bucket(), now in magnitude(50), spent: u64, cost: u64,
         tick in 0..10_000_000_u64, late: u64,
     ) {
@@ -157,26 +157,12 @@ proptest! {
         // Of a bucket that goes by the clock, the time is exact.
         let tick = if gcra.takes_clock(tick) { 0 } else { tick };
         let time = Time { now, tick };
-        let far = gcra.conform(word, time, cost).filter(|next| !gcra.is_near(*next, now));
-        prop_assert_eq!(gcra.pass_far(word, time, cost), far);
-        if let Some(next) = far {
+        let passes = gcra.conform(word, time, cost).map(|next| (next, gcra.is_near(next, now)));
+        prop_assert_eq!(gcra.pass(word, time, cost), passes);
+        if let Some((next, false)) = passes {
             let clock = now + late % (tick + 1);
             prop_assert!(!gcra.is_near(next, clock));
             prop_assert!(matches!(gcra.decide(word, clock, cost), Decision::Conform(_)));
         }
-    }
-
-    /// Packets that are charged at once pass far if the last one would after the others, and leave the same word.
-    #[test]
-    fn packets_at_once_pass_far_as_one_after_the_other(
-        (gcra, _) in bucket().prop_filter("packets take parts of units", |(gcra, _)| gcra.fraction == 0),
-        now in magnitude(50), spent: u64, packets in 1..40_u64,
-    ) {
-        let edge = gcra.near.saturating_sub(spent / 2 % gcra.units(2 * packets).max(1));
-        let spent = if spent % 2 == 0 { spent % gcra.depth } else { edge };
-        let word = gcra.fresh(now).wrapping_add(spent);
-        let time = Time::exact(now);
-        let singly = (0..packets).try_fold(word, |word, _| gcra.pass_far(word, time, 1));
-        prop_assert_eq!(gcra.pass_far(word, time, packets), singly);
     }
 }

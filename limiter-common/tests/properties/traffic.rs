@@ -188,7 +188,11 @@ impl Case {
         let agreed = Agreed::Early;
         let apart = tick / by_tick;
         let case = Self { gcra, apart, tick, cpus, agreed, is_crowded: false, lag: 0, step: 0 };
-        let (mut packets, mut begin) = (Vec::new(), (1 + random.below(1 << 20)) * 100 * tick);
+        let mut begin = (1 + random.below(1 << 20)) * 100 * tick;
+        // One of sixteen in a row takes a slot of its CPU.
+        let first = (0..16 * users).map(|packet| (begin + packet, (packet / 16) as usize));
+        let mut packets = Vec::from_iter(first);
+        begin += 20 * tick;
         for more in 0..4 {
             let later = random.below(2);
             for packet in 1..=each {

@@ -78,7 +78,8 @@ pub(crate) fn place(settings: &Settings, bit: u64) -> Option<usize> {
     )
 }
 
-/// Charges limits as they were looked at. Gives those that were not, as another CPU was first at one of them.
+/// Charges limits as they were looked at. Gives those that were not, as another CPU was first at one of them: its place is
+/// that which was looked at last then, and what was found there is what was seen.
 #[inline(always)]
 pub(crate) fn commit(
     scratch: &mut PacketScratch,
@@ -86,9 +87,13 @@ pub(crate) fn commit(
     settings: &Settings,
     limits: u64,
 ) -> u64 {
-    let looks = PacketScratch::hide_provenance(&mut scratch.looks);
     let commit_at = #[inline(always)]
-    |place: usize, _| looks[place].commit(entry.cell(place)).is_ok();
+    |place: usize, _| {
+        let look = PacketScratch::hide_provenance(&mut scratch.looks[place]);
+        let Err(found) = look.commit(entry.cell(place)) else { return true };
+        (look.seen, scratch.looked) = (found, place as u64);
+        false
+    };
     all(settings, limits, commit_at)
 }
 

@@ -1,6 +1,6 @@
 //! Which limits a packet leaves nearly used up; see [`near`](limiter_common::algorithm::near).
 //!
-//! Packets that are far from all of their limits, all of them inline ones, do not come here.
+//! Packets that are far from all of their limits do not come here.
 
 use limiter_common::{
     abi::policy::half,

@@ -1,5 +1,4 @@
-//! What settles most packets: those of sources that are refused, or new, or conform to limits that they leave far from being
-//! used up.
+//! What settles most packets: those of sources that are refused, or new, or conform to limits of their source.
 //!
 //! What is decided here is decided, charged and counted as [`full`](super::full) would. What is left to that is in no count
 //! and charged to no limit.
@@ -7,7 +6,7 @@
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     abi::policy::{Settings, flag, half},
-    algorithm::{policer::Look, time::Time},
+    algorithm::{gcra::Gcra, meter::Meter, policer::Look},
     base::{address::Address, word::Word as _},
     memory::event::is_noted,
     packet::reason::Reason,
@@ -24,6 +23,7 @@ use crate::{
     limits::{
         counters::{self, Outcome, Outcomes},
         inline,
+        near::count_near,
     },
     pipeline::{
         cache,
@@ -96,15 +96,10 @@ pub(super) fn admit(
         }
         return by_lists(&entry, scratch.reread().bytes).unwrap_or(Verdict::OPEN);
     }
-    if applies != 0 && !scratch.monitors() {
-        let comes_often =
-            #[inline(always)]
-            |scratch: &mut PacketScratch| comes_often(scratch, &entry, settings, applies);
-        if lease::pass(scratch, &entry, settings, applies, comes_often) {
-            let scratch = scratch.reread();
-            counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
-            return Verdict(scratch.conform);
-        }
+    if !scratch.monitors() && lease::pass(scratch, &entry, settings, applies) {
+        let scratch = scratch.reread();
+        counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
+        return Verdict(scratch.conform);
     }
     let scratch = scratch.reread();
     if applies != 0 {
@@ -154,25 +149,7 @@ fn admit_new(
     Verdict(admit_newcomer_by_keys().into())
 }
 
-/// Whether the packet is charged to one of these limits once more before that is full.
-#[inline(always)]
-fn comes_often(
-    scratch: &mut PacketScratch,
-    entry: &SourceEntry,
-    settings: &Settings,
-    limits: u64,
-) -> bool {
-    let (epoch, now) = (entry.binding.epoch(), scratch::coarse_now(scratch).now);
-    let is_full = #[inline(always)]
-    |place: usize, _| {
-        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else { return true };
-        meter.gcra.spent(entry.cell(place).load(), now) == 0
-    };
-    inline::all(settings, limits, is_full) != 0
-}
-
-/// Charges the packet to limits, all of them inline ones of its source, if it conforms to all and leaves
-/// all far from being used up. What is near a limit is decided about, and counted, by the full decision.
+/// Charges the packet to limits, all of them inline ones of its source, if it conforms to all.
 #[inline(always)]
 fn charge(
     ctx: *mut xdp_md,
@@ -191,47 +168,90 @@ fn charge(
     }
     let scratch = scratch.reread();
     scratch.time = scratch::coarse_now(scratch);
+    scratch.bill.near = 0;
     let over = look(scratch, entry, settings, limits);
     scratch.over = over;
     if over != 0 {
         return false;
     }
     let left = inline::commit(scratch, entry, settings, limits);
-    if left != 0 {
-        // Another CPU was first.
+    if left != 0 && !charge_again(scratch, entry, settings, left) {
         scratch.bill.charged = limits & !left;
         inline::refund_inline();
+        return false;
     }
-    left == 0
+    let near = scratch.reread().bill.near;
+    if near != 0 {
+        count_near(entry.binding.epoch(), near);
+    }
+    true
 }
 
-/// Looks at limits. Gives those that the packet does not leave far, or that were not asked after the first such one, as bits;
+/// Charges the limit that another CPU was first at, by what it left, if that is the last one. It is tried at once, while this
+/// CPU has the word, and not again: a third one may be first then.
+#[inline(always)]
+fn charge_again(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    left: u64,
+) -> bool {
+    let place = scratch.looked as usize & (INLINE - 1);
+    let Some(meter) = meter_of(entry, place) else { return false };
+    let found = PacketScratch::hide_provenance(&mut scratch.looks[place]).seen;
+    // The time will do since it was looked at.
+    left & (left - 1) == 0
+        && judge(scratch, entry, settings, &meter.gcra, left, found)
+            .is_some_and(|look| entry.is_bound() && look.commit(entry.cell(place)).is_ok())
+}
+
+/// Looks at limits. Gives the first one that the packet does not conform to, and those that were not asked after it, as bits;
 /// if there are none, what charging it makes of all is known.
 #[inline(always)]
 fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, limits: u64) -> u64 {
-    let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
-        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
-            return false;
-        };
-        let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);
-        let cost = inline::cost(settings, epoch, bit, by);
+        let Some(meter) = meter_of(entry, place) else { return false };
         let seen = entry.cell(place).load_acquire();
-        let mut time = scratch.time();
-        if !meter.gcra.will_do(time) {
-            time = Time::exact(scratch.read_clock());
+        if !meter.gcra.will_do(scratch.time()) {
+            scratch.read_clock();
         }
-        let Some(next) = meter.gcra.pass_far(seen, time, cost) else {
+        let Some(look) = judge(scratch, entry, settings, &meter.gcra, bit, seen) else {
             scratch.looked = place as u64;
             return false;
         };
-        *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
+        *PacketScratch::hide_provenance(&mut scratch.looks[place]) = look;
         true
     };
     let left = inline::all(settings, limits, look_at);
     // The words are of this binding if they still are. If not, `refuse` finds that out too.
-    if entry.bound() == scratch.reread().binding { left } else { u64::MAX }
+    if entry.is_bound() { left } else { u64::MAX }
+}
+
+/// The meter of the limit at a place.
+#[inline(always)]
+fn meter_of(entry: &SourceEntry, place: usize) -> Option<&'static Meter> {
+    METERS.get(half(entry.binding.epoch(), entry.meters[place]))
+}
+
+/// What charging the packet to a limit with this bit makes of a word, by the time of the packet, if it conforms. If it leaves
+/// the limit nearly used up, that is noted.
+#[inline(always)]
+fn judge(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    gcra: &Gcra,
+    bit: u64,
+    seen: u64,
+) -> Option<Look> {
+    let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);
+    let cost = inline::cost(settings, entry.binding.epoch(), bit, by);
+    let (next, near) = gcra.pass(seen, scratch.time(), cost)?;
+    if near {
+        scratch.reread().bill.near |= bit;
+    }
+    Some(Look { seen, next })
 }
 
 /// Drops the packet if it exceeds the limit that was looked at last, and there is nothing to be said of that: the source is
@@ -246,12 +266,12 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
         return Verdict::OPEN;
     }
     let epoch = entry.binding.epoch();
-    let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else { return Verdict::OPEN };
+    let Some(meter) = meter_of(entry, place) else { return Verdict::OPEN };
     let time = scratch.time();
     if !meter.gcra.exceeds(entry.cell(place).load_acquire(), time)
         || !is_noted(entry.refused(), time.now, false)
         // The word is of this binding if it still is.
-        || entry.bound() != entry.binding
+        || !entry.is_bound()
         // What the narrowest limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
         // little more. What a wider one refuses is not remembered.
         || entry.profile.limits & scratch.applicable & (bit - 1) == 0

@@ -23,16 +23,17 @@ use crate::{
 };
 
 /// Whether the packet, whose source has this entry, passes because it is charged for several; it is in the
-/// totals of the source then. A source that `comes_often` gets a slot that is free, so that the next ones may be.
+/// totals of the source then. One packet [of sixteen](SourceEntry::is_sixteenth) has its source take a slot that is free, so that
+/// the next ones may be leased.
 ///
-/// The limits are those that are about the packet, all of them inline ones.
+/// The limits are those that are about the packet, all of them inline ones. Where there are none, a lease charges nothing: it
+/// has the packets counted by this CPU, so that several CPUs do not write to the entry with each packet.
 #[inline(always)]
 pub(crate) fn pass(
     scratch: &mut PacketScratch,
     entry: &SourceEntry,
     settings: &Settings,
     limits: u64,
-    comes_often: impl Fn(&mut PacketScratch) -> bool,
 ) -> bool {
     // Without ticks nothing is leased, as nothing tells when that ends.
     if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 {
@@ -41,21 +42,21 @@ pub(crate) fn pass(
     let epoch = entry.binding.epoch();
     let found = of(scratch, scratch.key(), epoch, settings);
     let Some(cached) = slot(scratch) else { return false };
-    let may_lease = found == Slot::Own && cached.demand(entry.profile.lease) > 1;
-    if !may_lease && found != Slot::Free || !comes_often(scratch) {
-        return false;
-    }
-    escape(scratch);
-    if may_lease {
+    if found == Slot::Own
+        && cached.demand(entry.profile.lease) > 1
+        && cached.unleased != clock::number()
+    {
+        escape(scratch);
         for _ in 0..Cached::LEASE_TRIES {
             let outcome = lease(epoch);
             if outcome != LOST {
                 return outcome == LEASED;
             }
         }
-        return false;
+    } else if found == Slot::Free && entry.is_sixteenth() {
+        escape(scratch);
+        take_slot(epoch, limits);
     }
-    take_slot(epoch, limits);
     false
 }
 
@@ -85,6 +86,7 @@ extern "C" fn lease(epoch: u32) -> u32 {
     scratch.binding = entry.binding;
     scratch.time = scratch::coarse_now(scratch);
     if !look(scratch, &entry, settings, limits, packets) {
+        cached.unleased = tick;
         return 0;
     }
     let left = inline::commit(scratch, &entry, settings, limits);
@@ -224,5 +226,5 @@ fn look(
         *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
         true
     };
-    inline::all(settings, limits, look_at) == 0 && entry.bound() == scratch.reread().binding
+    inline::all(settings, limits, look_at) == 0 && entry.is_bound()
 }

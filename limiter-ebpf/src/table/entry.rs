@@ -102,11 +102,11 @@ impl SourceEntry {
         Some(Self { source, binding, profile, meters: &shared.meters })
     }
 
-    /// The binding that it has now.
+    /// Whether it is bound as it was.
     #[inline(always)]
-    pub(crate) fn bound(&self) -> Binding {
+    pub(crate) fn is_bound(&self) -> bool {
         // SAFETY: an entry points to a map value that was looked up in this run.
-        unsafe { bound(self.source) }
+        (unsafe { bound(self.source) }) == self.binding
     }
 
     /// The word of an inline limit.
@@ -152,6 +152,14 @@ impl SourceEntry {
             }
             atomics::add(recent, PendingTally::of(passed).0);
         }
+    }
+
+    /// Whether the packet is the 16th of those that were counted here, one by one or by the lease, the 32nd, and so on.
+    #[inline(always)]
+    pub(crate) fn is_sixteenth(&self) -> bool {
+        // SAFETY: as in `cell`; an aligned word.
+        let pending = PendingTally(unsafe { (&raw const (*self.source).pending).read_volatile() });
+        pending.tally().packets % 16 == 15
     }
 
     /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.

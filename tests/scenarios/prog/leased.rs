@@ -42,7 +42,7 @@ pub(super) const A: [u8; 4] = [192, 0, 2, 1];
 pub(super) const RATE: u64 = 100_000;
 pub(super) const BURST: u64 = 120_000;
 /// Packets in a tick that make a source lease as many at once as any source does.
-const MANY: u64 = 80;
+const MANY: u64 = 96;
 
 /// A program with ticks, on one CPU.
 pub(super) fn ticking(policy: &Policy) -> TestProgram {
@@ -106,6 +106,38 @@ fn one_packet_of_many_is_charged_for_those_that_follow() {
     assert_eq!(longest, Cached::MOST_LEASED);
     assert_eq!(program.tally(Builtin::Source.name()).unwrap().conform.packets, 2 * MANY);
     program.check_accounts().unwrap();
+}
+
+/// Packets that no limit is about are counted by the CPU, and the entry is told of several at once; none is lost, and a
+/// packet that a limit is about is charged all the same.
+#[test]
+fn packets_that_no_limit_is_about_are_counted_by_the_cpu() {
+    let syns = per_second(RATE, BURST);
+    for policy in [policy(&[]), policy(&[(Builtin::Syn, syns)])] {
+        let mut program = ticking(&policy);
+        let (frame, key) = (udp(A), Address::v4(A));
+        let mut most = 0;
+        for passed in 1..=2 * MANY {
+            pass(&mut program, &frame, 1);
+            let bytes = passed * frame.len() as u64;
+            assert_eq!(source(&program).passed, Tally { packets: passed, bytes });
+            most = most.max(program.maps().outstanding_of(&key).unwrap().passed.packets);
+        }
+        assert_eq!(most, Cached::MOST_LEASED - 1, "the entry was told of each");
+        // It is denied from the next packet on.
+        let mut denying = policy.clone();
+        denying.deny.push(entry("192.0.2.1/32", None));
+        program.apply(&denying).unwrap();
+        assert_eq!(program.run(&frame).unwrap(), Verdict::Drop);
+        program.apply(&policy).unwrap();
+        for _ in 0..MANY {
+            pass(&mut program, &syn(A), 1);
+        }
+        if !policy.limits.is_empty() {
+            assert!(charged_to(&program, Builtin::Syn) >= MANY);
+        }
+        program.check_accounts().unwrap();
+    }
 }
 
 /// The inquiry reports what the limit has left, without what a CPU has leased.

@@ -10,6 +10,7 @@ use limiter_common::{
     abi::policy::{Profile, Settings},
     algorithm::gcra::Gcra,
     base::address::Address,
+    memory::cache::Cached,
     policy::limit::{INLINE, Limit as Compiled},
 };
 
@@ -200,8 +201,8 @@ impl Profiles {
 
     /// Computes the [leases](limiter_common::memory::cache) of each profile. Packets are leased from limits
     /// that charge 1 for each packet at jiffy time and count no new connections; the lease is the smallest of
-    /// theirs. A profile has no leases if its sources may be blocked, since leased packets pass without a
-    /// look at the block.
+    /// theirs. Packets that no limit is about are leased too. A profile has no leases if its sources may be blocked, since
+    /// leased packets pass without a look at the block.
     ///
     /// `tick` is the length of a kernel tick in nanoseconds, `cpus` the number of CPUs.
     pub(super) fn find_leases(
@@ -216,8 +217,11 @@ impl Profiles {
         let of_source = inline & settings.unit | settings.leasable;
         let plain = of_source & !settings.connections;
         for profile in &mut self.profiles {
-            let limits = if profile.limits & settings.penalties == 0 { profile.limits } else { 0 };
-            let plain = rows.iter().filter(|row| row.bit & plain & limits != 0);
+            (profile.lease, profile.leased_of) = (0, 0);
+            if profile.limits & settings.penalties != 0 {
+                continue;
+            }
+            let plain = rows.iter().filter(|row| row.bit & plain & profile.limits != 0);
             let meter = |row: &Compiled| {
                 let place = settings.inline.iter().position(|bit| *bit == row.bit);
                 let own = profile.meters.get(place.unwrap_or(row.override_column as usize));
@@ -228,7 +232,8 @@ impl Profiles {
             let leases = leases.filter(|(_, meter)| !meter.gcra.takes_clock(tick));
             let leases = leases.map(|(bit, meter)| (bit, meter.gcra.lease(cpus)));
             let leases = leases.filter(|(_, packets)| *packets != 0);
-            profile.lease = leases.clone().map(|(_, packets)| packets).min().unwrap_or(0);
+            let least = leases.clone().map(|(_, packets)| packets).min();
+            profile.lease = least.unwrap_or(Cached::MOST_LEASED);
             profile.leased_of = leases.fold(0, |all, (bit, _)| all | bit);
         }
     }

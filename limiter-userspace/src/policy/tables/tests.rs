@@ -3,6 +3,7 @@ use std::{net::IpAddr, time::Instant};
 use ipnet::IpNet;
 use limiter_common::{
     algorithm::{binding::Binding, rate::Rate},
+    memory::cache::Cached,
     policy::penalty::Penalty,
 };
 use proptest::{collection::vec, prelude::*};
@@ -92,15 +93,17 @@ fn a_limit_that_pushes_has_a_row_for_it_from_the_beginning_where_there_is_room()
 #[test]
 fn an_empty_policy_is_one_empty_profile() {
     let tables = compiled(&Policy::default());
-    assert_eq!(
-        tables.profiles,
-        [Profile::default(); 2],
-        "that of all, and that of what they share"
-    );
+    let all = Profile { lease: Cached::MOST_LEASED, ..Profile::default() };
+    assert_eq!(tables.profiles, [all; 2], "that of all, and that of what they share");
     assert_eq!((&*tables.prefixes, &*tables.rows, &*tables.classes), (&[][..], &[][..], &[][..]));
     assert_eq!(tables.meters, [Meter::default()]);
     let (mask, elsewhere) = (Mask::new(32, 64), u64::MAX);
-    let settings = Settings { mask, default_destination_limits: elsewhere, ..Settings::default() };
+    let settings = Settings {
+        mask,
+        default_destination_limits: elsewhere,
+        default_profile: all,
+        ..Settings::default()
+    };
     assert_eq!(tables.settings, settings);
 }
 
