@@ -13,7 +13,7 @@
 //!   admits `burst + rate * (t - s + 2 ticks)` at most, on any number of CPUs. A lease is a quarter of what the CPU got of
 //!   them in this tick and the one before, and none is made where [more than a quarter](crate::algorithm::gcra::Gcra::leased) of the
 //!   burst is spent: so that is all that pauses can cost a source. Nothing is given back: a CPU that does so changes what
-//!   the lease of another one means.
+//!   the lease of another one means. A lease of packets that no limit is about charges nothing. It has this CPU count them.
 //! * **A refusal.** An over-limit source conforms again at a time that its bucket tells. Until then such packets are
 //!   dropped. A clock that goes back ends it.
 //!
@@ -212,10 +212,11 @@ impl Cached {
         if packets < most { packets } else { most }
     }
 
-    /// Whether the slot is left as it is, in a tick under an epoch.
+    /// Whether the slot is left as it is, in a tick under an epoch. One of packets that no limit is about is given away: it
+    /// holds nothing but counts.
     #[inline(always)]
     pub const fn stays(&self, epoch: u32, tick: u32) -> bool {
-        self.epoch == epoch && tick.wrapping_sub(self.used) <= 1
+        self.limits != 0 && self.epoch == epoch && tick.wrapping_sub(self.used) <= 1
     }
 
     /// Whether it is time to tell the entry what was dropped.
@@ -311,6 +312,9 @@ mod tests {
         cached.meet(u32::MAX);
         assert!(cached.stays(1, u32::MAX) && cached.stays(1, 0) && !cached.stays(1, 1));
         assert!(!cached.stays(2, u32::MAX), "another policy");
+        cached.begin(A, Rest::NONE, 1, 6, 0);
+        cached.meet(0);
+        assert!(!cached.stays(1, 0), "it is about no limit");
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(crate) struct Cpus {
     /// For how many packets one is charged at most; 0 where nothing is leased.
     lease: u64,
     word: u64,
-    /// Packets that the entry was told of one by one.
+    /// Packets that the entry was told of.
     counted: u64,
     ticked: JiffyClock<Plain>,
     slots: Vec<Cached>,
@@ -204,6 +204,7 @@ impl Cpus {
             return false;
         };
         self.word = next;
+        self.counted += packets;
         self.slots[cpu].lease(packets - 1, at.tick as u32);
         self.is_lost[cpu] = false;
         self.leased += packets - 1;
@@ -231,6 +232,7 @@ impl Cpus {
         let gcra = self.gcra;
         match gcra.decide(self.word, now, 1) {
             Decision::Conform(next) => {
+                self.counted += 1;
                 self.word = next;
                 Verdict::Pass
             }

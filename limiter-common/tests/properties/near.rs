@@ -144,16 +144,21 @@ proptest! {
     /// by the clock.
     #[test]
     fn what_passes_is_what_conforms(
-        (gcra, dearest) in bucket(), now in magnitude(50), spent: u64, cost: u64,
+        (gcra, dearest) in bucket(), now in magnitude(50), kind in 0..6_u32, any: u64, cost: u64,
         tick in 0..10_000_000_u64, late: u64,
     ) {
         let cost = 1 + cost % dearest;
-        let edge = gcra.near.saturating_sub(gcra.units(cost));
-        let spent = match spent % 3 {
-            0 => spent / 3 % gcra.depth,
-            _ => edge.saturating_add(spent / 3 % 5).saturating_sub(2),
+        let around = |edge: u64| edge.saturating_add(any % 5).saturating_sub(2);
+        let before = |edge: u64| around(edge.saturating_sub(gcra.units(cost)));
+        let of = |spent| gcra.fresh(now).wrapping_add(spent);
+        let word = match kind {
+            0 => of(any % gcra.depth),
+            1 | 2 => of(before(gcra.near)),
+            3 => of(before(gcra.depth)),
+            4 => of(around(gcra.depth)),
+            // That of a clock that went back.
+            _ => any,
         };
-        let word = gcra.fresh(now).wrapping_add(spent);
         // Of a bucket that goes by the clock, the time is exact.
         let tick = if gcra.takes_clock(tick) { 0 } else { tick };
         let time = Time { now, tick };

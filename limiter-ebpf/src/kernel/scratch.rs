@@ -89,7 +89,8 @@ pub(crate) struct PacketScratch {
     pub(crate) in_vain: u64,
     /// 1 when all of its headers were read, otherwise 0.
     pub(crate) is_read: u64,
-    /// The place of the inline limit that was looked at last, and the limits that it was not found to leave far, as bits.
+    /// The place of the inline limit that was looked at last, or that another CPU was first at; and the limits that it was not
+    /// found to conform to, as bits.
     pub(crate) looked: u64,
     pub(crate) over: u64,
     /// When it is decided; until then, when its source's entry was bound.

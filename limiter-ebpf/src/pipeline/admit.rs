@@ -187,8 +187,8 @@ fn charge(
     true
 }
 
-/// Charges the limit that another CPU was first at, by what it left, if that is the last one. It is tried at once, while this
-/// CPU has the word, and not again: a third one may be first then.
+/// Charges the limit that another CPU was first at, by what it left, if that is the last one. It is tried once, at once,
+/// while this CPU has the word.
 #[inline(always)]
 fn charge_again(
     scratch: &mut PacketScratch,
@@ -248,9 +248,7 @@ fn judge(
     let by = |limit: &Limit| limit.cost(scratch.cost_class(), scratch.bytes);
     let cost = inline::cost(settings, entry.binding.epoch(), bit, by);
     let (next, near) = gcra.pass(seen, scratch.time(), cost)?;
-    if near {
-        scratch.reread().bill.near |= bit;
-    }
+    scratch.reread().bill.note_near(bit, near);
     Some(Look { seen, next })
 }
 

@@ -36,7 +36,10 @@ pub(crate) fn pass(
     limits: u64,
 ) -> bool {
     // Without ticks nothing is leased, as nothing tells when that ends.
-    if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 {
+    if entry.profile.lease == 0
+        || limits & !entry.profile.leased_of != 0
+        || clock::tick_length() == 0
+    {
         return false;
     }
     let epoch = entry.binding.epoch();

@@ -201,8 +201,8 @@ impl Profiles {
 
     /// Computes the [leases](limiter_common::memory::cache) of each profile. Packets are leased from limits
     /// that charge 1 for each packet at jiffy time and count no new connections; the lease is the smallest of
-    /// theirs. Packets that no limit is about are leased too. A profile has no leases if its sources may be blocked, since
-    /// leased packets pass without a look at the block.
+    /// theirs. Packets that no limit is about are leased too. A profile has no leases if a limit may block its sources,
+    /// since leased packets pass without a look at the block.
     ///
     /// `tick` is the length of a kernel tick in nanoseconds, `cpus` the number of CPUs.
     pub(super) fn find_leases(
