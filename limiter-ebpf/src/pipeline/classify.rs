@@ -11,7 +11,8 @@ use limiter_common::{abi::policy::Settings, policy::rest::Rest};
 #[inline(always)]
 pub(crate) fn classify_packet(scratch: &mut PacketScratch, epoch: u32, settings: &Settings) {
     scratch.classified = epoch.into();
-    scratch.applicable = u64::MAX;
+    // Those of all packets, where none asks what a packet is.
+    scratch.applicable = settings.default_destination_limits;
     if settings.match_fields != 0 {
         scratch.applicable =
             applicable(&scratch.packet, || scratch.bytes, settings.match_fields, epoch, settings);

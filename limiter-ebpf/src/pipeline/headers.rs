@@ -59,7 +59,7 @@ fn read_plain_as<V: Version>(
     // The compiler need not think of destinations.
     let match_fields = settings.match_fields & !match_field::DESTINATION;
     let limits = if match_fields == 0 {
-        u64::MAX
+        settings.default_destination_limits
     } else if match_fields == match_field::PORT {
         // Most policies that ask about anything ask about ports alone.
         by_port(plain::port::<V, _>(frame)?, epoch, settings)

@@ -47,7 +47,7 @@ impl Maps {
     }
 
     /// What the CPUs hold of a source.
-    pub(crate) fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
+    pub fn cached(&self, source: &Address) -> Result<Vec<Cached>> {
         let first = u32::from(self.place(source)?.slot & !(Cached::SPREAD - 1));
         self.cached_in(first..first + u32::from(Cached::SPREAD), source)
     }

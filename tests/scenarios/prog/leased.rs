@@ -31,7 +31,9 @@ use super::{
     define::{limit, policy_of, within},
     limit_tallies,
     lists::entry,
-    part, per_second, policy, source_word, syn,
+    part,
+    penalties::PENALTY,
+    per_second, policy, source_word, syn,
     table::smallest,
     table_room::{Flood, has_entry},
     udp,
@@ -138,6 +140,43 @@ fn packets_that_no_limit_is_about_are_counted_by_the_cpu() {
         }
         program.check_accounts().unwrap();
     }
+}
+
+/// The most packets of a source that its entry is not told of while so many pass.
+fn most_outstanding(program: &mut TestProgram, frame: &[u8]) -> u64 {
+    let outstanding = |_| {
+        pass(program, frame, 1);
+        program.maps().outstanding_of(&Address::v4(A)).unwrap().passed.packets
+    };
+    (0..2 * MANY).map(outstanding).max().unwrap()
+}
+
+/// After a push, packets of other sources are leased as before. What was leased before a source is blocked may pass.
+#[test]
+fn a_push_costs_nobody_else_the_leases() {
+    let syns = per_second(RATE, BURST);
+    for policy in [policy(&[]), ample(), policy(&[(Builtin::Syn, syns)])] {
+        let mut program = ticking(&policy);
+        let mut pusher = program.pusher().unwrap();
+        let until = NOW + 10 * SECOND;
+        pusher.push(IpAddr::from([198, 51, 100, 1]), until).unwrap();
+        assert_eq!(most_outstanding(&mut program, &udp(A)), Cached::MOST_LEASED - 1);
+        pusher.push(A.into(), until).unwrap();
+        let passed = program.run_many(&udp(A), 2 * MANY as u32).unwrap();
+        assert!(passed < Cached::MOST_LEASED, "{passed} packets pass a block");
+        program.check_accounts().unwrap();
+    }
+}
+
+/// Where a limit may block the source, nothing of it is leased, and it takes no slot from others.
+#[test]
+fn who_may_be_blocked_by_a_limit_leases_nothing() {
+    let mut policy = policy(&[(Builtin::Syn, per_second(RATE, BURST))]);
+    policy.limits[0].penalty = Some(PENALTY);
+    let mut program = ticking(&policy);
+    assert_eq!(most_outstanding(&mut program, &udp(A)), 0);
+    assert!(program.maps().cached(&Address::v4(A)).unwrap().is_empty(), "it has a slot");
+    program.check_accounts().unwrap();
 }
 
 /// The inquiry reports what the limit has left, without what a CPU has leased.

@@ -214,7 +214,7 @@ fn compile_rows(
         | match_field::SOURCE_PORT
         | match_field::FLAGS
         | match_field::ICMP;
-    // A source may have packets leased that a push blocks: they pass until the tick is over.
+    // A source may have packets leased that a push blocks: they pass until the next tick is over.
     profiles.find_leases(&settings, &compiled, &meters, context.tick, context.cpus);
     if held.takes_pushes {
         pushes::reserve(&mut settings, &mut compiled, &mut profiles, &mut classes)?;

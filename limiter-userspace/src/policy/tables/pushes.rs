@@ -56,6 +56,9 @@ pub(super) fn reserve(
     for (.., accepted) in &mut classes.destinations {
         *accepted &= !bit;
     }
+    for accepted in classes.sets.iter_mut().flat_map(|(_, sets)| sets) {
+        *accepted &= !bit;
+    }
     // Sources that share an entry are not blocked.
     for (number, profile) in (0..).zip(&mut profiles.profiles) {
         if number != Profile::SHARED {
