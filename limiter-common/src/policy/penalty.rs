@@ -255,6 +255,17 @@ impl Block {
         Self(seen).is_under(binding) && seen < block && set(word, seen, block)
     }
 
+    /// Forgets the block in a word if it is of this binding and over at `now`, in nanoseconds. So no packet after that
+    /// reads the clock for it. Where another CPU moves the word just now, the next packet does it.
+    #[inline(always)]
+    pub fn forget<W: Word>(word: &W, now: u64, binding: Binding) {
+        let seen = word.load();
+        let until = Self(seen).until(binding);
+        if until != 0 && until <= now {
+            set(word, seen, seen & (Self::AWAITS_PROOF | Self::VERSION_TAG));
+        }
+    }
+
     /// Notes in a word that a proof is awaited, or that none is any more, if it is of this binding. Where another CPU
     /// moves the word just now, the next packet does it.
     #[inline(always)]

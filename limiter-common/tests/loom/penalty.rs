@@ -124,6 +124,26 @@ fn a_block_and_an_awaited_proof_do_not_undo_each_other() {
     });
 }
 
+/// A CPU that finds a block to be over forgets no block that another one makes.
+#[test]
+fn what_is_over_is_forgotten_and_what_is_made_meanwhile_is_not() {
+    check(3, || {
+        let binding = Binding::new(1, 0);
+        let [over, later] = [1 << 19, 1 << 20];
+        let word = Arc::new(Plain::new(Block::new(over, binding).0 | Block::AWAITS_PROOF));
+        let other = {
+            let word = Arc::clone(&word);
+            thread::spawn(move || Block::extend(&*word, later, binding))
+        };
+        Block::forget(&*word, over - 256, binding);
+        Block::forget(&*word, over, binding);
+        Block::forget(&*word, later, Binding::new(2, 0));
+        let until = if other.join().unwrap() { later } else { 0 };
+        let block = Block(word.load());
+        assert_eq!((block.until(binding), block.awaits_proof(binding)), (until, true));
+    });
+}
+
 /// Two CPUs block a source while another binds its entry to the next policy.
 #[test]
 fn no_block_outlives_the_binding_that_it_was_made_under() {

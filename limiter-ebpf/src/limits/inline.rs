@@ -78,8 +78,9 @@ pub(crate) fn place(settings: &Settings, bit: u64) -> Option<usize> {
     )
 }
 
-/// Charges limits as they were looked at. Gives those that were not, as another CPU was first at one of them: its place is
-/// that which was looked at last then, and what was found there is what was seen.
+/// Charges limits as they were looked at. Returns those that were not charged, as another CPU was first at one of them.
+/// [`PacketScratch::looked`] is the place of that one then, and [`seen`](limiter_common::algorithm::policer::Look::seen) there
+/// is the word that was found.
 #[inline(always)]
 pub(crate) fn commit(
     scratch: &mut PacketScratch,

@@ -85,7 +85,7 @@ pub(super) fn admit(
         }
     };
     let applies = entry.profile.limits & scratch.applicable;
-    if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.keyed != 0 {
+    if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.drops != 0 {
         if scratch.reread().monitors() {
             return Verdict::OPEN;
         }
@@ -96,7 +96,8 @@ pub(super) fn admit(
         }
         return by_lists(&entry, scratch.reread().bytes).unwrap_or(Verdict::OPEN);
     }
-    if !scratch.monitors() && lease::pass(scratch, &entry, settings, applies) {
+    let is_keyed = applies & settings.keyed != 0;
+    if !is_keyed && !scratch.monitors() && lease::pass(scratch, &entry, settings, applies) {
         let scratch = scratch.reread();
         counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
         return Verdict(scratch.conform);
@@ -149,17 +150,18 @@ fn admit_new(
     Verdict(admit_newcomer_by_keys().into())
 }
 
-/// Charges the packet to limits, all of them inline ones of its source, if it conforms to all.
+/// Charges the packet to limits, if all of them are inline ones of its source and it conforms to all. Where some have other
+/// keys, it finds out whether an inline one refuses the packet.
 #[inline(always)]
 fn charge(
     ctx: *mut xdp_md,
     scratch: &mut PacketScratch,
     entry: &SourceEntry,
-    settings: &Settings,
+    settings: &'static Settings,
     limits: u64,
 ) -> bool {
     // Bytes are known without headers, and what costs neither those nor 1 is no newcomer's limit.
-    if limits & !settings.newcomers != 0 {
+    if limits & !(settings.keyed | settings.newcomers) != 0 {
         if scratch.is_read == 0 {
             escape(scratch);
             read_all(ctx);
@@ -169,7 +171,9 @@ fn charge(
     let scratch = scratch.reread();
     scratch.time = scratch::coarse_now(scratch);
     scratch.bill.near = 0;
-    let over = look(scratch, entry, settings, limits);
+    let over = look(scratch, entry, settings, limits & !settings.keyed);
+    // What has another key is left to the full decision.
+    let over = over | limits & hide_provenance(settings).keyed;
     scratch.over = over;
     if over != 0 {
         return false;
@@ -187,8 +191,9 @@ fn charge(
     true
 }
 
-/// Charges the limit that another CPU was first at, by what it left, if that is the last one. It is tried once, at once,
-/// while this CPU has the word.
+/// Charges the limit that another CPU was first at, by the word that was found, if it is the last one. It is tried once,
+/// without a call before it: the other CPU needs longer than that to be first again. A third one may be, and then the full
+/// decision charges the packet.
 #[inline(always)]
 fn charge_again(
     scratch: &mut PacketScratch,
@@ -199,7 +204,7 @@ fn charge_again(
     let place = scratch.looked as usize & (INLINE - 1);
     let Some(meter) = meter_of(entry, place) else { return false };
     let found = PacketScratch::hide_provenance(&mut scratch.looks[place]).seen;
-    // The time will do since it was looked at.
+    // The time of the packet will do: the limit was looked at by it.
     left & (left - 1) == 0
         && judge(scratch, entry, settings, &meter.gcra, left, found)
             .is_some_and(|look| entry.is_bound() && look.commit(entry.cell(place)).is_ok())

@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// Whether the packet, whose source has this entry, passes because it is charged for several; it is in the
-/// totals of the source then. One packet [of sixteen](SourceEntry::is_sixteenth) has its source take a slot that is free, so that
-/// the next ones may be leased.
+/// totals of the source then. One packet [of sixteen](SourceEntry::is_sixteenth) takes a slot that is free, so that the next
+/// ones may be leased.
 ///
-/// The limits are those that are about the packet, all of them inline ones. Where there are none, a lease charges nothing: it
-/// has the packets counted by this CPU, so that several CPUs do not write to the entry with each packet.
+/// The limits are those that are about the packet, all of them inline ones. Where there are none, a lease charges nothing:
+/// this CPU counts the packets, and several CPUs do not write to the entry with each of them.
 #[inline(always)]
 pub(crate) fn pass(
     scratch: &mut PacketScratch,

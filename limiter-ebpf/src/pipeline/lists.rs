@@ -3,22 +3,47 @@
 use limiter_common::packet::reason::Reason;
 
 use crate::{
-    kernel::scratch::{Blame, PacketScratch},
+    kernel::{
+        clock,
+        scratch::{Blame, PacketScratch},
+    },
     limits::keyed::count_keyed,
     policy::verdict::Verdict,
     table::entry::SourceEntry,
 };
 
-/// Decides about a packet of so many bytes by what the lists say of its source, if they name it and it takes no clock
-/// to tell.
+/// Decides about a packet of so many bytes by what the lists say of its source, and by the block of that. Only what has an end
+/// takes the clock to tell.
 #[inline(always)]
 pub(crate) fn by_lists(entry: &SourceEntry, bytes: u64) -> Option<Verdict> {
-    if entry.profile.listed == 0 {
+    if u64::from(entry.profile.listed) | entry.blocked() == 0 {
         return None;
     }
-    let verdict = Verdict::new(entry.profile.listing_for_ever()?);
+    let verdict = match entry.profile.listing_for_ever() {
+        Some(reason) => Verdict::new(reason),
+        None => Verdict(by_clock(entry.binding.epoch()).into()),
+    };
+    if verdict.is_open() {
+        return None;
+    }
     entry.account(verdict.drops(), bytes);
     Some(verdict)
+}
+
+/// The same by the clock; [`Verdict::OPEN`] if neither decides. A block that is over is forgotten. It is verified by itself.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn by_clock(epoch: u32) -> u32 {
+    let entry = PacketScratch::get().and_then(|scratch| SourceEntry::of(scratch, epoch));
+    let Some(entry) = entry else { return Verdict::OPEN.0 as u32 };
+    let now = clock::now();
+    match entry.profile.standing(entry.blocked(), now) {
+        Some(reason) => Verdict::new(reason).0 as u32,
+        None => {
+            entry.forget_block(now);
+            Verdict::OPEN.0 as u32
+        }
+    }
 }
 
 /// Drops the packet under an epoch, and counts it under the first of these limits, which

@@ -154,7 +154,7 @@ impl SourceEntry {
         }
     }
 
-    /// Whether the packet is the 16th of those that were counted here, one by one or by the lease, the 32nd, and so on.
+    /// Whether the packets that are counted in the entry come to a multiple of sixteen with this one.
     #[inline(always)]
     pub(crate) fn is_sixteenth(&self) -> bool {
         // SAFETY: as in `cell`; an aligned word.
@@ -190,6 +190,12 @@ impl SourceEntry {
     #[inline(always)]
     pub(crate) fn block(&self, until: u64) -> bool {
         Block::extend(&self.block_word(), until, self.binding)
+    }
+
+    /// Forgets a block that is over at `now`, in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn forget_block(&self, now: u64) {
+        Block::forget(&self.block_word(), now, self.binding);
     }
 
     #[inline(always)]

@@ -133,6 +133,7 @@ extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_sha
         } else {
             recall_offences(epoch, penalties)
         };
+        let until = if until > scratch.time().now { until } else { 0 };
         // SAFETY: as above.
         unsafe { (&raw mut (*source).blocked).write_volatile(Block::new(until, target).0) };
         // If that half is being written for the next one already, it is told of a limit that it has changed since: the

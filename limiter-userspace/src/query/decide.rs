@@ -172,7 +172,11 @@ impl Case<'_> {
     fn limit(&self) -> Result<Option<Ruling>> {
         let Self { tables, packet, conform, bytes, slot, now } = *self;
         let settings = &tables.settings;
-        let mut applicable = applicable(tables, packet, bytes, slot, settings.match_fields)?;
+        let mut applicable = if settings.match_fields == 0 {
+            settings.default_destination_limits
+        } else {
+            applicable(tables, packet, bytes, slot, settings.match_fields)?
+        };
         if applicable & settings.connections != 0 {
             applicable &= !tables.charged_before(packet, now)?;
         }

@@ -6,7 +6,11 @@ use std::{
     thread,
 };
 
-use limiter_common::{algorithm::rate::SECOND, packet::reason::Reason};
+use limiter_common::{
+    algorithm::{binding::Binding, rate::SECOND},
+    packet::reason::Reason,
+    policy::penalty::Block,
+};
 use limiter_tests::{
     packet::{ACK, Frame},
     program::{Clock, SMALL, Sizes, TestProgram, pin_to_cpu, two_cpus},
@@ -17,7 +21,7 @@ use limiter_userspace::{
         Policy,
         model::{KeyPart, KeyPrefix},
     },
-    query::Inquiry,
+    query::{Inquiry, frame::Sighting},
 };
 
 use super::{
@@ -57,6 +61,8 @@ fn a_pushed_block_drops_all_packets_of_its_source_until_it_ends() {
             assert_eq!(reason_at(&mut program, at, frame), Reason::Penalty);
         }
         assert_eq!(reason_at(&mut program, end, &tcp), Reason::Conform);
+        let entry = program.source(&address(source).into()).unwrap().unwrap();
+        assert_eq!(Block(entry.blocked).state(Binding(entry.binding)), 0, "it is forgotten");
         assert_eq!(reason_at(&mut program, end, &udp([10, 0, 0, 3])), Reason::Conform);
     }
     // It is made longer, and no shorter.
@@ -77,6 +83,26 @@ fn a_pushed_block_drops_all_packets_of_its_source_until_it_ends() {
     assert_eq!(pusher.push(source, second + SECOND).unwrap(), Pushed::Blocked);
     assert_eq!(reason_at(&mut program, second, &v6("2001:db8:0:1::8")), Reason::Penalty);
     program.check_accounts().unwrap();
+    drop(pusher);
+    program.close().unwrap();
+}
+
+/// A CPU that refuses a source remembers that, also when the source is blocked meanwhile.
+#[test]
+fn the_inquiry_finds_a_remembered_refusal_after_a_push() {
+    let policy = policy_of([limit("it", &[KeyPart::Source], tokens(2))]);
+    let mut program = TestProgram::fresh(SMALL, &policy, Clock::Test).unwrap();
+    let mut pusher = program.pusher().unwrap();
+    let until = NOW + 10 * SECOND;
+    assert_eq!(pusher.push(address(OTHER), until).unwrap(), Pushed::Blocked);
+    for reason in [Reason::Conform, Reason::Conform, Reason::Exceed] {
+        assert_eq!(reason_at(&mut program, NOW, &udp(A)), reason);
+    }
+    assert_eq!(pusher.push(address(A), until).unwrap(), Pushed::Blocked);
+    let mut inquiry = Inquiry::new(program.maps(), NOW).unwrap();
+    let said = inquiry.verdict(&Sighting::whole(&udp(A)), 0, NOW).unwrap().reason;
+    drop(inquiry);
+    assert_eq!((said, reason_at(&mut program, NOW, &udp(A))), (Reason::Exceed, Reason::Exceed));
     drop(pusher);
     program.close().unwrap();
 }

@@ -54,7 +54,14 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
             Setting::OverConnection,
             &udp,
         )?,
-        case("denied", "known source, denied", Setting::Denied, &udp)?.denied(),
+        case("denied", "known source, denied", Setting::Denied { ends: false }, &udp)?.denied(),
+        case(
+            "denied_for",
+            "known source, denied for an hour",
+            Setting::Denied { ends: true },
+            &udp,
+        )?
+        .denied(),
         case("ipv6", "known source, one limit, IPv6", Setting::Source, &udp6)?,
         case("ipv6_small", "IPv6, within a burst of 999", Setting::Small, &udp6)?,
         case("ipv6_over_limit", "IPv6, over a limit of 1/min", Setting::Over, &udp6)?,
@@ -140,7 +147,7 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
         cases.push(case(id, name, setting, &udp)?.of(Sources::MadeUp));
     }
     let (id, name) = ("new_source_denied", "new source every packet, denied, room for 64 k");
-    cases.push(case(id, name, Setting::Denied, &udp)?.denied().of(Sources::MadeUp));
+    cases.push(case(id, name, Setting::Denied { ends: false }, &udp)?.denied().of(Sources::MadeUp));
     let (id, name) =
         ("new_source_syn", "new source every packet, SYN: syn + source, room for 64 k");
     cases.push(case(id, name, Setting::SpoofedSyns, &syn)?.of(Sources::MadeUp));

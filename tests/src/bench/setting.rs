@@ -1,5 +1,7 @@
 //! The measured policies. Each has an instance of its own.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anyhow::Result;
 use limiter_common::{
     algorithm::rate::{Rate, SECOND},
@@ -180,8 +182,11 @@ pub(crate) enum Setting {
     PerSecond(u64),
     /// New sources under a limit with its default burst.
     SpoofedRate(Rate),
-    /// All sources are denied.
-    Denied,
+    /// All sources are denied, for ever or for an hour.
+    Denied {
+        /// It is for an hour.
+        ends: bool,
+    },
     /// New sources; all sources in the table owe for the whole measurement.
     SpoofedOwing,
     SpoofedOwingDefault,
@@ -219,6 +224,7 @@ impl Setting {
             }
             Self::Keyed(key) => format!("keyed-{}", key.name()),
             Self::Example(example, traffic) => format!("{example:?}-{traffic:?}"),
+            Self::Denied { ends } => format!("Denied-{ends}"),
             other => format!("{other:?}"),
         }
     }
@@ -242,7 +248,7 @@ impl Setting {
 
     /// The limits to which every conforming frame is charged.
     pub(crate) fn charged(self) -> Result<Vec<String>> {
-        let conforms = self.exceeded().is_none() && self != Self::Denied;
+        let conforms = self.exceeded().is_none() && !matches!(self, Self::Denied { .. });
         let about = |limit: &Limit| limit.matching.ports.is_empty();
         let names = self.policy()?.limits.into_iter().filter(about).map(|limit| limit.name);
         Ok(names.filter(|_| conforms).collect())
@@ -330,9 +336,10 @@ impl Setting {
             Self::SpoofedConnections | Self::NewSyn => {
                 policy.limits.iter_mut().for_each(|limit| limit.count = Count::Connections);
             }
-            Self::Denied => {
+            Self::Denied { ends } => {
                 let whom = Whom::Prefix("0.0.0.0/0".parse()?);
-                policy.deny.push(Listed { whom, until: None });
+                let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+                policy.deny.push(Listed { whom, until: ends.then_some(now + 3_600) });
             }
             Self::SpoofedPenalty => {
                 policy.limits.iter_mut().for_each(|limit| limit.penalty = Some(PENALTY));

@@ -2,8 +2,7 @@
 //!
 //! It is about all sources and no packet: it has no meter, and is charged nothing. Its penalty has the blocks
 //! ([`Penalty::PUSHED`]). The row is there from the first policy on whose limits push, or else from the first push on. It is in no
-//! other tables, as sources without an entry are let pass by no [untracked allowance](limiter_common::table::untracked) while any
-//! may be blocked.
+//! other tables, as sources without an entry are let pass by no [untracked allowance](limiter_common::table::untracked) from then on.
 
 use limiter_common::{
     abi::policy::{Profile, Settings},

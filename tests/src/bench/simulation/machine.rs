@@ -255,6 +255,8 @@ impl Machine {
         // The table has no more sets than that.
         let of_source = place(&address, SOURCES as usize / WAYS).slot;
         let slot = usize::from(Cached::slot(of_source, u64::MAX, 0));
+        // One packet of sixteen takes a slot.
+        let takes = self.cpus[cpu].random().is_multiple_of(16);
         let cached = &mut self.cpus[cpu].cache[slot];
         let mut packets = 1;
         if cached.is_of(&address) && cached.epoch == EPOCH {
@@ -263,7 +265,7 @@ impl Machine {
                 return self.work(cpu, now, LEASED, Step::Pass);
             }
             packets = cached.demand(self.most).max(1);
-        } else if !cached.stays(EPOCH, tick) {
+        } else if takes && !cached.stays(EPOCH, tick) {
             cached.begin(address, Rest::NONE, EPOCH, u64::MAX, 1);
             cached.meet(tick);
         }
