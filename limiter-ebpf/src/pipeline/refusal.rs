@@ -112,7 +112,8 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     let now = scratch.time_of(&meter.gcra);
     let wait = meter.gcra.wait(entry.cell(index).load_acquire(), now, cost);
     // The word has to be that of the source still.
-    if cost == 0 && meter.gcra.strict != 0 || !entry.is_bound() {
+    if cost == 0 && meter.gcra.strict != 0 || entry.binding != scratch.binding || !entry.is_bound()
+    {
         return;
     }
     // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
