@@ -109,7 +109,8 @@ pub struct Settings {
     /// The limits that can be charged with the packet of a [`newcomer`](crate::table::probation) later, as bits:
     /// inline ones by which a packet costs 1 or its bytes.
     pub newcomers: u64,
-    /// The limits that accept a destination that no prefix is about, as bits.
+    /// The limits that accept a destination that no prefix is about, as bits. Where no limit asks what a packet is, these
+    /// are about all packets.
     pub default_destination_limits: u64,
     /// The bits of the limits whose state is in the entry of the source; 0 where there is none.
     pub inline: [u64; INLINE],
