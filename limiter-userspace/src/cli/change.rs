@@ -8,14 +8,15 @@ use super::{
     instance,
     keep_ssh::{Kept, keep},
     stderr::{
-        SWITCHED, unfinished, warn_of_error, warn_of_shadowed, warn_of_switch, warn_of_unfinished,
+        SWITCHED, unfinished, warn, warn_of_error, warn_of_shadowed, warn_of_switch,
+        warn_of_unfinished,
     },
     unix,
 };
 use crate::{
-    datapath::{bpffs::Pins, policy::StoredPolicy},
+    datapath::{bpffs::Pins, exchange::Exchanged, instance::Instance, policy::StoredPolicy},
     error::{Error, Result},
-    output::stream::Output,
+    output::{exchanged, stream::Output},
     policy::{Layered, Layers, Session, document::check_length},
 };
 
@@ -34,6 +35,8 @@ pub(super) struct Changed<T> {
     unkept: Option<Error>,
     /// Why an exchange that another process began could not be finished.
     unfinished: Option<Error>,
+    /// What was carried over, if the tables were exchanged for larger ones first.
+    exchanged: Option<Exchanged>,
 }
 
 /// Edits the policy and the run-time lists, and puts them in force. Every edit by a command or a
@@ -41,9 +44,27 @@ pub(super) struct Changed<T> {
 pub(super) fn change<T>(
     pins: &Pins,
     session: Option<Session>,
-    edit: impl FnOnce(&mut Layers) -> Result<T>,
+    mut edit: impl FnMut(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
     keep_freed_memory();
+    let changed = try_change(pins, session, &mut edit);
+    // Making room takes the lock to attach, which comes before that to change the policy.
+    let exchanged = match &changed {
+        Err(refused) => Instance::make_room(pins, refused)?,
+        Ok(_) => None,
+    };
+    match exchanged {
+        None => changed,
+        exchanged => Ok(Changed { exchanged, ..try_change(pins, session, &mut edit)? }),
+    }
+}
+
+/// The same where there is room for what the edit makes of the policy.
+fn try_change<T>(
+    pins: &Pins,
+    session: Option<Session>,
+    edit: &mut impl FnMut(&mut Layers) -> Result<T>,
+) -> Result<Changed<T>> {
     let mut instance = instance(pins)?;
     let unfinished = instance.take_unfinished();
     // Lists may be long: they are copied as seldom as possible.
@@ -65,7 +86,7 @@ pub(super) fn change<T>(
     let unkept = instance.keep_run_time().err();
     let switched = switched?.switch;
     shadowed.retain(|shadowed| !known.contains(shadowed));
-    Ok(Changed { in_force, said, kept, shadowed, switched, unkept, unfinished })
+    Ok(Changed { in_force, said, kept, shadowed, switched, unkept, unfinished, exchanged: None })
 }
 
 /// Has the allocator keep what is freed, and large pages for it. Each step of a change of long lists frees some megabytes and
@@ -112,12 +133,23 @@ impl<T> Changed<T> {
         let switched = self.switched.then(|| SWITCHED.to_owned());
         let unfinished =
             self.unfinished.as_ref().map(|error| format!("{error}: {}", unfinished(error)));
-        let parts = kept.into_iter().chain(unkept).chain(unfinished);
+        let parts = self.made_room().into_iter().chain(kept).chain(unkept).chain(unfinished);
         parts.chain(self.shadowed.iter().cloned()).chain(switched).collect()
+    }
+
+    /// What is to be told of larger tables.
+    fn made_room(&self) -> Option<String> {
+        let carried = exchanged::text(self.exchanged.as_ref()?);
+        Some(format!("made room for the change first; {carried}"))
     }
 
     /// Reports the side effects of the change, after its result.
     pub(super) fn tell(&self, output: &mut Output) -> Result<()> {
+        match self.made_room() {
+            Some(said) if output.is_json() => warn(&said, output),
+            Some(said) => writeln!(output, "{said}")?,
+            None => {}
+        }
         if let Some(kept) = self.kept {
             kept.tell(output)?;
         }

@@ -544,3 +544,24 @@ fn who_bans_with_a_set_ends_no_ban_of_another() {
     said("allow del 198.51.100.50 --set partners");
     bench.done("deny add 198.51.100.50");
 }
+
+/// Bans that end at different times take a profile each. A command makes room for one more, as `policy apply` does.
+#[test]
+fn room_is_made_for_bans_that_end_at_different_times() {
+    let bench = Bench::new();
+    let overrides = (1..=60).map(|number| format!("{{src: 10.0.0.{number}, rate: {number}/s}}"));
+    let overrides = overrides.collect::<Vec<_>>().join(", ");
+    let document = Document::new(&format!(
+        "limits: [{{name: a, key: source, rate: 1k/s, overrides: [{overrides}]}}]"
+    ));
+    bench.done(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let commands = (1..=12).map(|number| {
+        bench.done(&format!("deny add 192.0.2.{number} --for {}s", 600 + number)).stdout
+    });
+    let said: Vec<String> = commands.collect();
+    let made = said.iter().filter(|said| said.contains("made room for the change first")).count();
+    assert_eq!(made, 1, "{said:?}");
+    send(&bench, [192, 0, 2, 1], 20);
+    send(&bench, [192, 0, 2, 12], 20);
+    assert_eq!([counted(&bench, "192.0.2.1"), counted(&bench, "192.0.2.12")], [(0, 20); 2]);
+}

@@ -234,7 +234,7 @@ fn edit(
     name: &str,
     keep: &KeepSsh,
     output: &mut Output,
-    edit: impl FnOnce(&mut Policy) -> Result<String>,
+    mut edit: impl FnMut(&mut Policy) -> Result<String>,
 ) -> Result<()> {
     let session = keep.session(output)?;
     // Beside long lists, each change takes a while.
