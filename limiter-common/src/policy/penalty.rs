@@ -220,7 +220,8 @@ impl Block {
         Self(until & !Self::VERSION_TAG | binding.version_tag() as u64)
     }
 
-    /// Until when it is one under a binding, in nanoseconds, or was; 0 if it never was.
+    /// Until when it is one under a binding, in nanoseconds, or was; 0 if it never was, or if one that is over was
+    /// [forgotten](Self::forget).
     #[inline(always)]
     pub const fn until(self, binding: Binding) -> u64 {
         self.state(binding) & !Self::AWAITS_PROOF
@@ -232,7 +233,7 @@ impl Block {
         self.state(binding) & Self::AWAITS_PROOF != 0
     }
 
-    /// What there is of it under a binding; 0 if its source was never blocked and no proof is awaited.
+    /// What there is of it under a binding; 0 if there is neither a block nor a proof that is awaited.
     #[inline(always)]
     pub const fn state(self, binding: Binding) -> u64 {
         let state = self.0 & !Self::VERSION_TAG;

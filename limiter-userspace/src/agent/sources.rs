@@ -73,12 +73,26 @@ struct Followed {
     since: u64,
     /// When it was refused last, or its block ended, in nanoseconds, as far as it is known.
     last: u64,
+    /// Until when it is blocked, or was, in nanoseconds, as far as it is known; 0 if it never was, or if that was ended before.
+    end: u64,
     /// Whether it was told that packets are dropped.
     drops: bool,
     /// Packets of it that were dropped before.
     dropped: u64,
     /// When it is looked at next.
     due: u64,
+}
+
+impl Followed {
+    /// Notes what its entry says at `now`: when it was refused last, and until when it is blocked, or was. That is 0 also where
+    /// the datapath has forgotten a block that is over. Returns when the source is within its limits again, unless it is
+    /// refused before. All are in nanoseconds.
+    fn note(&mut self, refused: u64, blocked: u64, now: u64) -> u64 {
+        // A block that the entry has no more is over, or was ended before.
+        self.end = if blocked == 0 && self.end <= now { self.end } else { blocked };
+        self.last = self.last.max(refused).max(self.end.min(now));
+        self.last.max(self.end).saturating_add(QUIET + STEP)
+    }
 }
 
 /// How many events are told.
@@ -206,13 +220,14 @@ impl Sources {
                 let is_news = source_event.kind == kind::BLOCKED || drops && !followed.drops;
                 followed.drops |= drops;
                 followed.last = followed.last.max(source_event.time);
+                followed.end = followed.end.max(source_event.until);
                 followed.due = followed.due.max(due);
                 is_news
             }
             Entry::Vacant(place) if has_room => {
                 let dropped = source_event.dropped.saturating_sub(u64::from(drops));
-                let (since, last) = (source_event.time, source_event.time);
-                place.insert(Followed { since, last, drops, dropped, due });
+                let (since, last, end) = (source_event.time, source_event.time, source_event.until);
+                place.insert(Followed { since, last, end, drops, dropped, due });
                 true
             }
             // It is told again and again, and its release is not.
@@ -236,14 +251,12 @@ impl Sources {
             if followed.due > now {
                 continue;
             }
-            let mut blocked = 0;
             // One that has no entry any more owes nothing.
-            if let Some(entry) = maps.source(address)? {
-                blocked = Block(entry.blocked).until(Binding(entry.binding));
-                // Its words are times but for a bit, and it is written a step late.
-                followed.last = followed.last.max(entry.refused & !1).max(blocked.min(now));
-            }
-            let quiet = followed.last.max(blocked).saturating_add(QUIET + STEP);
+            let (refused, blocked) = maps.source(address)?.map_or((0, 0), |entry| {
+                // The first is a time but for a bit, and is written a step late.
+                (entry.refused & !1, Block(entry.blocked).until(Binding(entry.binding)))
+            });
+            let quiet = followed.note(refused, blocked, now);
             followed.due = quiet.min(now.saturating_add(AGAIN));
             if quiet <= now {
                 over.push(*address);
@@ -316,4 +329,37 @@ fn dropped(maps: &Maps, source: &Address) -> Result<Option<u64>> {
 
 fn left_out(event_stats: &EventStats) -> u64 {
     event_stats.suppressed.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocked_at(time: u64, end: u64) -> Followed {
+        Followed { since: time, last: time, end, drops: true, dropped: 0, due: 0 }
+    }
+
+    #[test]
+    fn a_block_that_was_forgotten_ended_when_it_was_to_end() {
+        let (begin, end) = (100 * SECOND, 160 * SECOND);
+        let mut followed = blocked_at(begin, end);
+        assert_eq!(followed.note(begin, end, begin + 11 * SECOND), end + QUIET + STEP);
+        // A packet came after the end, and the entry has no block any more.
+        let now = end + QUIET + STEP;
+        assert_eq!((followed.note(begin, 0, now), followed.last), (now, end));
+        // Nothing was looked at before.
+        let mut followed = blocked_at(begin, end);
+        assert_eq!((followed.note(begin, 0, now), followed.last), (now, end));
+    }
+
+    #[test]
+    fn a_block_that_was_ended_before_its_time_is_no_more() {
+        let (begin, end) = (100 * SECOND, 160 * SECOND);
+        let (mut followed, lifted) = (blocked_at(begin, end), begin + 20 * SECOND);
+        assert_eq!(followed.note(begin, 0, lifted), begin + QUIET + STEP);
+        assert_eq!(
+            (followed.note(begin, 0, end + SECOND), followed.last),
+            (begin + QUIET + STEP, begin)
+        );
+    }
 }
