@@ -18,12 +18,7 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::{
-        atomics,
-        barrier::unlink,
-        maps::{LIMITS, METERS},
-        scratch::PacketScratch,
-    },
+    kernel::{atomics, barrier::unlink, maps::LIMITS, scratch::PacketScratch},
     policy::active::settings,
     table::entry::SourceEntry,
 };
@@ -116,8 +111,7 @@ impl Inline<'_> {
     /// The bucket at a place.
     #[inline(always)]
     fn bucket(&self, place: usize) -> Option<&'static Gcra> {
-        let epoch = self.entry.binding.epoch();
-        Some(&METERS.get(half(epoch, self.entry.meters[place]))?.gcra)
+        Some(&self.entry.meter(place)?.gcra)
     }
 }
 

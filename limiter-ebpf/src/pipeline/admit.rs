@@ -5,8 +5,8 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    abi::policy::{Settings, flag, half},
-    algorithm::{gcra::Gcra, meter::Meter, policer::Look},
+    abi::policy::{Settings, flag},
+    algorithm::{gcra::Gcra, policer::Look},
     base::{address::Address, word::Word as _},
     memory::event::is_noted,
     packet::reason::Reason,
@@ -17,7 +17,6 @@ use crate::{
     history::handshakes::record_syn,
     kernel::{
         barrier::{black_box, escape},
-        maps::METERS,
         scratch::{self, Blame, PacketScratch},
     },
     limits::{
@@ -85,18 +84,32 @@ pub(super) fn admit(
         }
     };
     let applies = entry.profile.limits & scratch.applicable;
-    if entry.has_offended() || u64::from(entry.profile.listed) | applies & settings.drops != 0 {
+    let drops = applies & settings.drops;
+    if entry.has_offended() || u64::from(entry.profile.listed) | drops != 0 {
         if scratch.reread().monitors() {
             return Verdict::OPEN;
         }
-        if entry.profile.listed == 0 && !entry.has_offended() && applies & settings.drops != 0 {
-            let verdict = drop_by_limit(scratch.reread(), policy.epoch, applies & settings.drops);
+        if entry.profile.listed == 0 && !entry.has_offended() && drops != 0 {
+            let verdict = drop_by_limit(scratch.reread(), policy.epoch, drops);
             entry.account(true, scratch.reread().bytes);
             return verdict;
         }
-        return by_lists(&entry, scratch.reread().bytes).unwrap_or(Verdict::OPEN);
+        let verdict = by_lists(&entry, scratch.reread().bytes);
+        // A block or an entry of a list that is over decides nothing any more.
+        if verdict.is_some() || entry.has_offended() || drops != 0 {
+            return verdict.unwrap_or(Verdict::OPEN);
+        }
     }
+    let scratch = scratch.reread();
     let is_keyed = applies & settings.keyed != 0;
+    // What has a key of its own is left to the full decision, unless an inline limit refuses the packet: it does so most likely
+    // where the source was refused lately.
+    if is_keyed
+        && (applies & !settings.keyed == 0
+            || !is_noted(entry.refused(), scratch::coarse_now(scratch).now, false))
+    {
+        return Verdict::OPEN;
+    }
     if !is_keyed && !scratch.monitors() && lease::pass(scratch, &entry, settings, applies) {
         let scratch = scratch.reread();
         counters::count_inline(settings, &Outcomes::conform(applies), scratch.bytes);
@@ -202,7 +215,7 @@ fn charge_again(
     left: u64,
 ) -> bool {
     let place = scratch.looked as usize & (INLINE - 1);
-    let Some(meter) = meter_of(entry, place) else { return false };
+    let Some(meter) = entry.meter(place) else { return false };
     let found = PacketScratch::hide_provenance(&mut scratch.looks[place]).seen;
     // The time of the packet will do: the limit was looked at by it.
     left & (left - 1) == 0
@@ -216,7 +229,7 @@ fn charge_again(
 fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, limits: u64) -> u64 {
     let look_at = #[inline(always)]
     |place: usize, bit: u64| {
-        let Some(meter) = meter_of(entry, place) else { return false };
+        let Some(meter) = entry.meter(place) else { return false };
         let seen = entry.cell(place).load_acquire();
         if !meter.gcra.will_do(scratch.time()) {
             scratch.read_clock();
@@ -231,12 +244,6 @@ fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, l
     let left = inline::all(settings, limits, look_at);
     // The words are of this binding if they still are. If not, `refuse` finds that out too.
     if entry.is_bound() { left } else { u64::MAX }
-}
-
-/// The meter of the limit at a place.
-#[inline(always)]
-fn meter_of(entry: &SourceEntry, place: usize) -> Option<&'static Meter> {
-    METERS.get(half(entry.binding.epoch(), entry.meters[place]))
 }
 
 /// What charging the packet to a limit with this bit makes of a word, by the time of the packet, if it conforms. If it leaves
@@ -269,7 +276,7 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
         return Verdict::OPEN;
     }
     let epoch = entry.binding.epoch();
-    let Some(meter) = meter_of(entry, place) else { return Verdict::OPEN };
+    let Some(meter) = entry.meter(place) else { return Verdict::OPEN };
     let time = scratch.time();
     if !meter.gcra.exceeds(entry.cell(place).load_acquire(), time)
         || !is_noted(entry.refused(), time.now, false)
@@ -278,7 +285,7 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
         // What the narrowest limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
         // little more. What a wider one refuses is not remembered.
         || entry.profile.limits & scratch.applicable & (bit - 1) == 0
-            && cache::of(scratch, scratch.key(), epoch, settings) != cache::Slot::Taken
+            && !cache::is_plain_taken(scratch, scratch.key(), epoch)
     {
         return Verdict::OPEN;
     }

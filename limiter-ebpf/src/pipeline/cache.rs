@@ -173,6 +173,14 @@ pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32, settings: 
     }
 }
 
+/// Whether others have the slot that a refusal of the packet's source is kept in, whatever the rest of its key is.
+#[inline(always)]
+pub(crate) fn is_plain_taken(scratch: &PacketScratch, key: SourceKey, epoch: u32) -> bool {
+    slot_at(scratch, 0).is_some_and(|cached| {
+        !is_of_kind(cached, scratch, key, epoch) && cached.stays(epoch, clock::number())
+    })
+}
+
 /// Gives the slot of the packet to packets of its source that these limits are about, if it is free. It is verified by
 /// itself.
 #[unsafe(no_mangle)]

@@ -218,12 +218,9 @@ fn look(
     limits: u64,
     packets: u64,
 ) -> bool {
-    let epoch = entry.binding.epoch();
     let look_at = #[inline(always)]
     |place: usize, _| {
-        let Some(meter) = METERS.get(half(epoch, entry.meters[place])) else {
-            return false;
-        };
+        let Some(meter) = entry.meter(place) else { return false };
         let seen = entry.cell(place).load_acquire();
         let Some(next) = meter.gcra.leased(seen, scratch.time(), packets) else { return false };
         *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };

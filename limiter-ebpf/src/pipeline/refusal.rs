@@ -5,7 +5,7 @@
 
 use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
-    abi::policy::{Settings, half},
+    abi::policy::Settings,
     algorithm::time::Time,
     base::word::Word as _,
     memory::{cache::Cached, refused_syn::RefusedSyn},
@@ -14,7 +14,7 @@ use limiter_common::{
 
 use crate::{
     history::proofs::{prove_refused_syn, record_violation},
-    kernel::{barrier::escape, clock, maps::METERS, scratch::PacketScratch},
+    kernel::{barrier::escape, clock, scratch::PacketScratch},
     limits::{inline, keyed::find_wait_keyed},
     pipeline::sample::{is_asked_for, sample},
     policy::{active::settings, verdict::Verdict},
@@ -65,7 +65,7 @@ fn penalise(ctx: *mut xdp_md, scratch: &mut PacketScratch, entry: &SourceEntry) 
     }
     let scratch = scratch.reread();
     // Another CPU may be about to write the end of the block.
-    if entry.block(until) && until > scratch.time.now {
+    if until > scratch.time.now && entry.block(until) {
         (scratch.refusing.until, scratch.refusing.blocking) = (until, scratch.refused);
     }
 }
@@ -90,7 +90,7 @@ fn prove(ctx: *mut xdp_md, scratch: &mut PacketScratch, settings: &Settings, ent
 /// Finds for how long the limit refuses the next packets of the source for sure.
 #[inline(always)]
 fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry) {
-    let (epoch, refused, applies) = (entry.binding.epoch(), scratch.refused, scratch.bill.applies);
+    let (refused, applies) = (scratch.refused, scratch.bill.applies);
     if EntryId(scratch.entry_id).is_overflow()
         || scratch.monitors()
         || entry.blocked() > scratch.time.now
@@ -106,7 +106,7 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
         return;
     };
     let index = scratch.unknown(index) & (INLINE - 1);
-    let Some(meter) = METERS.get(half(epoch, entry.meters[index])) else { return };
+    let Some(meter) = entry.meter(index) else { return };
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & refused != 0);
     let now = scratch.time_of(&meter.gcra);

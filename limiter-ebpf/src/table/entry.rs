@@ -8,7 +8,7 @@ use limiter_common::{
         policy::{Profile, Settings, half},
         table::Source,
     },
-    algorithm::binding::Binding,
+    algorithm::{binding::Binding, meter::Meter},
     base::{address::Address, tally::Tally, word::Word as _},
     memory::pending::PendingTally,
     policy::{limit::COLUMNS, penalty::Block},
@@ -20,7 +20,7 @@ use crate::{
         atomics::{self, BoundWord, MapWord},
         barrier::{black_box, escape},
         key::SourceKey,
-        maps::{PROFILES, SHARED_SOURCES, SOURCES},
+        maps::{METERS, PROFILES, SHARED_SOURCES, SOURCES},
         scratch::PacketScratch,
     },
     table::{
@@ -123,6 +123,12 @@ impl SourceEntry {
         }
     }
 
+    /// The meter of the inline limit at a place.
+    #[inline(always)]
+    pub(crate) fn meter(&self, place: usize) -> Option<&'static Meter> {
+        METERS.get(half(self.binding.epoch(), self.meters[place]))
+    }
+
     /// When the source was refused last, see [`Episode::last`](limiter_common::memory::event::Episode::last).
     #[inline(always)]
     pub(crate) fn refused(&self) -> u64 {
@@ -162,7 +168,7 @@ impl SourceEntry {
         pending.tally().packets % 16 == 15
     }
 
-    /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was.
+    /// Until when the source is blocked, in nanoseconds, or was; 0 if it never was, or if one that is over was forgotten.
     #[inline(always)]
     pub(crate) fn blocked(&self) -> u64 {
         Block(self.block_word().load()).until(self.binding)

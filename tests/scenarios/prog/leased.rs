@@ -462,6 +462,30 @@ fn what_a_wider_limit_refuses_is_remembered_and_counted() {
     program.check_accounts().unwrap();
 }
 
+/// An entry of a list that is over costs its source nothing: it leases as others do.
+#[test]
+fn whose_list_entry_is_over_leases_again() {
+    let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1_000;
+    for list in [
+        |policy: &mut Policy, it| policy.deny.push(it),
+        |policy: &mut Policy, it| policy.penalties.push(it),
+    ] {
+        let mut policy = ample();
+        list(&mut policy, entry("192.0.2.1/32", Some(until)));
+        let mut program = ticking(&policy);
+        program.at(NOW + 1_000_000_000 * SECOND).unwrap();
+        pass(&mut program, &udp(A), MANY);
+        let mut charged = 0;
+        for _ in 0..MANY {
+            let before = source(&program).words;
+            pass(&mut program, &udp(A), 1);
+            charged += u64::from(source(&program).words != before);
+        }
+        assert!(charged < MANY / 2, "{charged} of {MANY}");
+        program.check_accounts().unwrap();
+    }
+}
+
 /// A list entry with an end holds for each packet of its source; leases of a wider limit do not skip it.
 #[test]
 fn who_is_listed_for_a_time_gets_no_lease() {

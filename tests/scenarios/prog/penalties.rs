@@ -4,9 +4,14 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 use limiter_common::{
-    algorithm::rate::{Rate, SECOND},
+    algorithm::{
+        binding::Binding,
+        rate::{Rate, SECOND},
+    },
+    base::address::Address,
     memory::cache::Cached,
     packet::reason::Reason,
+    policy::penalty::Block,
 };
 use limiter_tests::{
     packet::{ACK, Frame},
@@ -107,6 +112,9 @@ fn who_stays_over_a_limit_is_blocked_and_then_is_not() {
         assert_eq!(reason_at(&mut program, blocked + 1, &syn(OTHER)), Reason::Conform);
         let counted_before = tally(&program, "it");
         let end = is_blocked_for(&mut program, blocked, 60);
+        // The last packet was refused. The block is forgotten all the same.
+        let entry = program.source(&Address::v4(A)).unwrap().unwrap();
+        assert_eq!(Block(entry.blocked).until(Binding(entry.binding)), 0, "{parts:?}");
         assert_eq!(reason_at(&mut program, end, &tcp), Reason::Conform);
         // A packet that is dropped because of the block is not charged to the limit.
         assert_eq!((counted_before, tally(&program, "it")), ((1, 7), (1, 8)), "{parts:?}");

@@ -131,6 +131,41 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
     program.check_accounts().unwrap();
 }
 
+/// Beside a limit by destinations, a refusal of a source is kept in its slot for all destinations. Who finds that taken is
+/// refused by the entry. Neither limit is charged, and the packet is counted once.
+#[test]
+fn who_is_refused_beside_a_wider_limit_is_charged_to_neither() {
+    let limits = [
+        limit("own", &[KeyPart::Source], tokens(5)),
+        limit("destination", &[KeyPart::Destination], tokens(1_000_000)),
+    ];
+    let mut program = program(&policy_of(limits));
+    pin_to_cpu(two_cpus().unwrap()[0]).unwrap();
+    let rival = rival(&program);
+    for address in [A, rival] {
+        exhaust(&mut program, &udp(address));
+    }
+    let state = |program: &TestProgram| {
+        let words: Vec<u64> = program.buckets().unwrap().iter().map(|(_, it)| it.word).collect();
+        (words, [A, rival].map(|it| program.source(&Address::v4(it)).unwrap().unwrap().words))
+    };
+    let before = state(&program);
+    for after in [0, 1, 1_000, 1_002] {
+        program.at(NOW + 2 + (after << 20)).unwrap();
+        for address in [A, rival, A, rival] {
+            assert_eq!(program.run_many(&udp(address), 20).unwrap(), 0);
+        }
+    }
+    assert_eq!(state(&program), before);
+    let tally = |name: &str| {
+        let tally = program.tally(name).unwrap();
+        (tally.conform.packets, tally.exceed.packets)
+    };
+    assert_eq!((tally("own"), tally("destination")), ((12, 4 * 80), (12, 0)));
+    assert_eq!(counted(&program, Reason::Exceed), 4 * 80);
+    program.check_accounts().unwrap();
+}
+
 #[test]
 fn a_packet_over_a_narrower_limit_too_is_counted_under_that() {
     let mut program = here(&[(Builtin::Syn, tokens(2)), (Builtin::Source, tokens(5))]);
