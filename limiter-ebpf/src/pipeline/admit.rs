@@ -95,8 +95,8 @@ pub(super) fn admit(
             return verdict;
         }
         let verdict = by_lists(&entry, scratch.reread().bytes);
-        // A block or an entry of a list that is over decides nothing any more.
-        if verdict.is_some() || entry.has_offended() || drops != 0 {
+        // A block or an entry of a list that is over decides nothing any more. Of an entry that is bound anew it is not known.
+        if verdict.is_some() || entry.has_offended() || drops != 0 || !entry.is_bound() {
             return verdict.unwrap_or(Verdict::OPEN);
         }
     }

@@ -220,7 +220,9 @@ impl Sources {
                 let is_news = source_event.kind == kind::BLOCKED || drops && !followed.drops;
                 followed.drops |= drops;
                 followed.last = followed.last.max(source_event.time);
-                followed.end = followed.end.max(source_event.until);
+                if source_event.kind == kind::BLOCKED {
+                    followed.end = source_event.until;
+                }
                 followed.due = followed.due.max(due);
                 is_news
             }
