@@ -47,16 +47,14 @@ pub(super) fn change<T>(
     mut edit: impl FnMut(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
     keep_freed_memory();
-    let changed = try_change(pins, session, &mut edit);
-    // Making room takes the lock to attach, which comes before that to change the policy.
-    let exchanged = match &changed {
-        Err(refused) => Instance::make_room(pins, refused)?,
-        Ok(_) => None,
+    let refused = match try_change(pins, session, &mut edit) {
+        Err(refused @ Error::Capacity { .. }) => refused,
+        changed => return changed,
     };
-    match exchanged {
-        None => changed,
-        exchanged => Ok(Changed { exchanged, ..try_change(pins, session, &mut edit)? }),
-    }
+    // Making room takes the lock to attach, which comes before that to change the policy. Another command may have made it by
+    // then.
+    let exchanged = Instance::make_room(pins, &refused)?;
+    Ok(Changed { exchanged, ..try_change(pins, session, &mut edit)? })
 }
 
 /// The same where there is room for what the edit makes of the policy.
