@@ -73,7 +73,8 @@ struct Followed {
     since: u64,
     /// When it was refused last, or its block ended, in nanoseconds, as far as it is known.
     last: u64,
-    /// Until when it is blocked, or was, in nanoseconds, as far as it is known; 0 if it never was, or if that was ended before.
+    /// Until when it is blocked, or was, in nanoseconds, as far as it is known; 0 if it never was, or if
+    /// it was seen that it was ended before.
     end: u64,
     /// Whether it was told that packets are dropped.
     drops: bool,

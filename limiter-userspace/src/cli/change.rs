@@ -47,14 +47,8 @@ pub(super) fn change<T>(
     mut edit: impl FnMut(&mut Layers) -> Result<T>,
 ) -> Result<Changed<T>> {
     keep_freed_memory();
-    let refused = match try_change(pins, session, &mut edit) {
-        Err(refused @ Error::Capacity { .. }) => refused,
-        changed => return changed,
-    };
-    // Making room takes the lock to attach, which comes before that to change the policy. Another command may have made it by
-    // then.
-    let exchanged = Instance::make_room(pins, &refused)?;
-    Ok(Changed { exchanged, ..try_change(pins, session, &mut edit)? })
+    let (changed, exchanged) = Instance::with_room(pins, || try_change(pins, session, &mut edit))?;
+    Ok(Changed { exchanged, ..changed })
 }
 
 /// The same where there is room for what the edit makes of the policy.

@@ -258,6 +258,24 @@ impl Instance {
         instance.exchange(&Sizes { overrides, ..sizes }, false, Clock::Monotonic).map(Some)
     }
 
+    /// Calls `attempt`. If that is refused for want of room, makes room and calls it once more: another process may have made
+    /// the room by then. Returns also what was carried over, if this one made it. The caller holds no lock, as the one to attach
+    /// comes before that to change the policy.
+    ///
+    /// # Errors
+    /// As `attempt`, or as [`make_room`](Self::make_room).
+    pub(crate) fn with_room<T>(
+        pins: &Pins,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<(T, Option<Exchanged>)> {
+        let refused = match attempt() {
+            Err(refused @ Error::Capacity { .. }) => refused,
+            done => return Ok((done?, None)),
+        };
+        let exchanged = Self::make_room(pins, &refused)?;
+        Ok((attempt()?, exchanged))
+    }
+
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {
         let (pins, fresh) = (pins.clone(), false);
         Self { pins, maps, fresh, unrestored: None, restored: 0, unfinished: None, lock }

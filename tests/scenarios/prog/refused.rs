@@ -131,8 +131,8 @@ fn sources_in_one_place_are_refused_and_counted_apart() {
     program.check_accounts().unwrap();
 }
 
-/// Beside a limit by destinations, a refusal of a source is kept in its slot for all destinations. Who finds that taken is
-/// refused by the entry. Neither limit is charged, and the packet is counted once.
+/// Two sources that share a slot of the CPU cache are refused beside a limit by destinations. Neither limit is charged, and each
+/// packet is counted once.
 #[test]
 fn who_is_refused_beside_a_wider_limit_is_charged_to_neither() {
     let limits = [

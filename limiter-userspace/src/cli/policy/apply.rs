@@ -96,14 +96,13 @@ impl Apply {
         let applied = if self.dry_run {
             dry_run(pins, policy, session, &guard, progress)?
         } else {
-            let mut applied = apply(pins, policy, session, &guard, confirm, progress);
-            if let Err(refused) = &applied {
-                exchanged = Instance::make_room(pins, refused)?;
-            }
-            if exchanged.is_some() {
-                applied = apply(pins, policy, session, &guard, confirm, Progress::new());
-            }
-            applied?
+            let mut progress = Some(progress);
+            let applied;
+            (applied, exchanged) = Instance::with_room(pins, || {
+                let progress = progress.take().unwrap_or_else(Progress::new);
+                apply(pins, policy, session, &guard, confirm, progress)
+            })?;
+            applied
         };
         let Applied {
             changes,
