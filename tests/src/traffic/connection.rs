@@ -60,6 +60,14 @@ impl Connection {
         opened.with_context(|| format!("cannot open a connection from {from} to {to}"))
     }
 
+    /// Sets how long an answer to a line may take, from now on.
+    ///
+    /// # Errors
+    /// Fails if a system call fails.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(patience))
+    }
+
     /// The local port.
     ///
     /// # Errors
