@@ -217,7 +217,7 @@ fn compiled(program: &TestProgram, limit: Builtin) -> Limit {
 /// The word of a built-in limit in the entry of a source.
 fn source_word(program: &TestProgram, limit: Builtin, source: IpAddr) -> u64 {
     let place = compiled(program, limit).override_column as usize;
-    program.source(&source.into()).unwrap().unwrap().words[place]
+    program.whole_source(&source.into()).unwrap().unwrap().limit(place).word
 }
 
 /// The key of the state of a TCP connection to [`destination`].

@@ -5,6 +5,7 @@ pub mod http;
 pub mod leak;
 pub mod machine;
 pub mod model;
+pub mod older;
 pub mod packet;
 pub mod process;
 pub mod program;

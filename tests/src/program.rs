@@ -26,7 +26,9 @@ use limiter_common::{
         interface::Interface,
         layout::{map, shared},
         state::{Bucket, OffenceRecord, SLOTS},
-        table::{Debts, JiffyClock, Set, Source, WAYS},
+        table::{
+            Debts, FurtherLimits, JiffyClock, Set, Source, UntrackedTotals, WAYS, WholeSource,
+        },
     },
     base::{address::Address, tally::Tally},
     memory::{event::SourceEvent, fragment::Datagram, sample::Sample},
@@ -69,8 +71,13 @@ use crate::{
 };
 
 /// Table sizes for some thousand sources and connections.
-pub const SMALL: Sizes =
-    Sizes { sources: 1 << 14, buckets: 1 << 14, wide_states: 1 << 11, overrides: 64 };
+pub const SMALL: Sizes = Sizes {
+    sources: 1 << 14,
+    buckets: 1 << 14,
+    wide_states: 1 << 11,
+    overrides: 64,
+    further: true,
+};
 
 /// A wide state, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +139,8 @@ struct Tables {
     debts: Array<MapData, Debts>,
     fragments: Array<MapData, u64>,
     sources: Array<MapData, Source>,
-    untracked: Array<MapData, Source>,
+    untracked: Array<MapData, UntrackedTotals>,
+    further: Array<MapData, FurtherLimits>,
     counters: PerCpuArray<MapData, SlotCounters>,
 }
 
@@ -145,6 +153,7 @@ impl Tables {
             fragments: typed(pins, map::FRAGMENTS)?,
             sources: typed(pins, map::SOURCES)?,
             untracked: typed(pins, map::SHARED_SOURCES)?,
+            further: typed(pins, map::FURTHER_LIMITS)?,
             counters: typed(pins, map::COUNTERS)?,
         })
     }
@@ -580,6 +589,16 @@ impl Loaded {
         self.with_outstanding(key, source).map(Some)
     }
 
+    /// The same with the limits that have no room in the entry.
+    ///
+    /// # Errors
+    /// Fails if a system call fails.
+    pub fn whole_source(&self, key: &Address) -> Result<Option<WholeSource>> {
+        let Some(mut source) = self.maps().whole_source(key)? else { return Ok(None) };
+        source.entry = self.with_outstanding(key, source.entry)?;
+        Ok(Some(source))
+    }
+
     /// Changes the entry of a source through `change`.
     ///
     /// # Errors
@@ -679,9 +698,9 @@ impl Loaded {
     ///
     /// # Errors
     /// Fails if a system call fails.
-    pub fn untracked(&self) -> Result<Source> {
-        let entry = self.tables.untracked.get(&shared::UNTRACKED, 0);
-        Ok(entry.context("cannot read the totals of sources without an entry")?.settled())
+    pub fn untracked(&self) -> Result<UntrackedTotals> {
+        let totals = self.tables.untracked.get(&shared::UNTRACKED, 0);
+        totals.context("cannot read the totals of sources without an entry")
     }
 
     fn shared_entry(&self, number: u32) -> Result<Source> {
@@ -729,13 +748,17 @@ impl Loaded {
     /// # Errors
     /// Fails if a system call fails.
     pub fn forget_sources(&mut self) -> Result<()> {
-        let sources = &mut self.tables.sources;
+        let Tables { sources, further, .. } = &mut self.tables;
         let numbers = 0..shared::LEN;
-        let shared: Vec<Source> =
-            numbers.clone().map(|number| sources.get(&number, 0)).collect::<Result<_, _>>()?;
+        let shared: Vec<(Source, FurtherLimits)> = numbers
+            .clone()
+            .map(|number| Ok((sources.get(&number, 0)?, further.get(&number, 0)?)))
+            .collect::<Result<_>>()?;
         self.memory.fill(map::SOURCES, Source::NEW)?;
-        for (number, entry) in numbers.zip(shared) {
+        self.memory.fill(map::FURTHER_LIMITS, FurtherLimits::default())?;
+        for (number, (entry, limits)) in numbers.zip(shared) {
             sources.set(number, entry, 0)?;
+            further.set(number, limits, 0)?;
         }
         self.memory.fill(map::SETS, Set::default())?;
         self.memory.fill(map::DEBTS, Debts::default())?;
@@ -761,7 +784,8 @@ impl Loaded {
             self.memory.blank_map(name)?;
         }
         self.memory.fill(map::SOURCES, Source::NEW)?;
-        self.memory.fill(map::SHARED_SOURCES, Source::NEW)
+        self.memory.fill(map::FURTHER_LIMITS, FurtherLimits::default())?;
+        self.memory.fill(map::SHARED_SOURCES, UntrackedTotals::default())
     }
 
     /// Clears only the addresses and ports of connections that have ended, as if the LRU map had evicted

@@ -11,7 +11,7 @@ use crate::{
         layout::{LAYOUT_VERSION, map, shared},
         policy::Head,
         state::Bucket,
-        table::{Set, Source},
+        table::{ENTRY_PLACES, FurtherLimits, Set, Source},
     },
     algorithm::meter::Measure,
     base::seed::Seed,
@@ -80,9 +80,10 @@ pub struct Description {
     pub source_dropped: u32,
     /// See [`Source::passed`].
     pub source_passed: u32,
-    /// See [`Source::refused`].
+    /// See [`Source::episode`]. Before layout 30, that of a 64-bit time: when the source was refused last, in nanoseconds.
     pub source_refused: u32,
-    /// See [`Source::told`].
+    /// Before layout 30, that of a second 64-bit time: when that was told last, in nanoseconds. 0 from then on. See
+    /// [`Episode::of_times`](crate::memory::event::Episode::of_times).
     pub source_told: u32,
     /// See [`Bucket::binding`].
     pub bucket_binding: u32,
@@ -102,8 +103,16 @@ pub struct Description {
     pub wide_sets: u32,
     /// Entries of [`map::SOURCES`] before those of the table. If it is 0, they are in [`map::SHARED_SOURCES`].
     pub source_first: u32,
+    /// The inline limits that an entry of [`map::SOURCES`] has room for. 0 before layout 30: all.
+    pub entry_places: u32,
+    /// See [`FurtherLimits::words`].
+    pub further_words: u32,
+    /// See [`FurtherLimits::scales`].
+    pub further_scales: u32,
+    /// See [`FurtherLimits::limit_ids`].
+    pub further_limit_ids: u32,
     /// 0.
-    pub reserved: [u32; 17],
+    pub reserved: [u32; 13],
 }
 
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
@@ -135,7 +144,11 @@ impl Description {
         wide_states: 0,
         wide_sets: 0,
         source_first: 0,
-        reserved: [0; 17],
+        entry_places: 0,
+        further_words: 0,
+        further_scales: 0,
+        further_limit_ids: 0,
+        reserved: [0; 13],
     };
 
     /// The description of this version's layout.
@@ -153,8 +166,8 @@ impl Description {
         source_pending: offset_of!(Source, pending) as u32,
         source_dropped: offset_of!(Source, dropped) as u32,
         source_passed: offset_of!(Source, passed) as u32,
-        source_refused: offset_of!(Source, refused) as u32,
-        source_told: offset_of!(Source, told) as u32,
+        source_refused: offset_of!(Source, episode) as u32,
+        source_told: 0,
         bucket_binding: offset_of!(Bucket, binding) as u32,
         bucket_word: offset_of!(Bucket, word) as u32,
         bucket_key: offset_of!(Bucket, key) as u32,
@@ -164,7 +177,11 @@ impl Description {
         wide_states: 0,
         wide_sets: 0,
         source_first: shared::LEN,
-        reserved: [0; 17],
+        entry_places: ENTRY_PLACES as u32,
+        further_words: offset_of!(FurtherLimits, words) as u32,
+        further_scales: offset_of!(FurtherLimits, scales) as u32,
+        further_limit_ids: offset_of!(FurtherLimits, limit_ids) as u32,
+        reserved: [0; 13],
     };
 
     const fn versions() -> [u32; 24] {
@@ -209,6 +226,10 @@ impl Description {
                 it.source_passed,
                 it.source_refused,
                 it.source_told,
+                it.entry_places,
+                it.further_words,
+                it.further_scales,
+                it.further_limit_ids,
             ]
         };
         fields(self) == fields(&Self::OWN)
@@ -254,6 +275,10 @@ pub struct OldTables {
     pub wide_sets: u32,
     /// 1 if there is an array of wide states; 0 if no policy needed one when the program was loaded, or if it is a hash map.
     pub has_wide: u32,
+    /// 1 if there are the inline limits that entries have no room for.
+    pub has_further: u32,
+    /// 0.
+    pub reserved: u32,
     /// Their description.
     pub layout: Description,
 }
@@ -266,6 +291,8 @@ impl OldTables {
         bucket_sets: 0,
         wide_sets: 0,
         has_wide: 0,
+        has_further: 0,
+        reserved: 0,
         layout: Description::NONE,
     };
 }

@@ -10,7 +10,7 @@ use crate::{
         state::{
             Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SLOTS, SynSet, WideState,
         },
-        table::{Debts, Set, Source, WAYS},
+        table::{Debts, FurtherLimits, Set, Source, UntrackedTotals, WAYS},
     },
     algorithm::{gcra::Gcra, meter::Measure},
     base::address::Address,
@@ -21,7 +21,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 29;
+pub const LAYOUT_VERSION: u32 = 30;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.
@@ -53,6 +53,9 @@ pub mod map {
     /// Array of [`Source`](crate::abi::table::Source): the [`shared`](crate::abi::layout::shared) entries, and behind them
     /// [`WAYS`](crate::abi::table::WAYS) for each set, in order.
     pub const SOURCES: &str = "SOURCES";
+    /// Array of [`FurtherLimits`](crate::abi::table::FurtherLimits): of each entry of [`SOURCES`], or a single one if no
+    /// policy has asked for them.
+    pub const FURTHER_LIMITS: &str = "FURTHER_LIMITS";
     /// Array of [`Bucket`](crate::abi::state::Bucket): [`WAYS`](crate::abi::table::WAYS) for each set, in order, and after those one for
     /// each limit, at its [`tally`](crate::policy::limit::Limit::tally), that the keys without an entry share.
     pub const BUCKETS: &str = "BUCKETS";
@@ -83,7 +86,7 @@ pub mod map {
     /// Array of the words of [fragments](crate::memory::fragment), at the
     /// [`place`](crate::memory::fragment::Datagram::place) of their datagram.
     pub const FRAGMENTS: &str = "FRAGMENTS";
-    /// Array of [`Source`](crate::abi::table::Source), of which the entry at
+    /// Array of [`UntrackedTotals`](crate::abi::table::UntrackedTotals), of which the entry at
     /// [`UNTRACKED`](crate::abi::layout::shared::UNTRACKED) is used: the last one. Layouts before 29 have all shared entries
     /// here.
     pub const SHARED_SOURCES: &str = "SHARED_SOURCES";
@@ -147,6 +150,8 @@ pub mod old_map {
     pub const SETS: &str = "OLD_SETS";
     /// See [`map::SOURCES`](crate::abi::layout::map::SOURCES).
     pub const SOURCES: &str = "OLD_SOURCES";
+    /// See [`map::FURTHER_LIMITS`](crate::abi::layout::map::FURTHER_LIMITS).
+    pub const FURTHER_LIMITS: &str = "OLD_FURTHER_LIMITS";
     /// See [`map::BUCKETS`](crate::abi::layout::map::BUCKETS).
     pub const BUCKETS: &str = "OLD_BUCKETS";
     /// See [`map::MEASURES`](crate::abi::layout::map::MEASURES).
@@ -159,6 +164,8 @@ pub mod old_map {
 pub mod global {
     /// [`OldTables`](crate::abi::description::OldTables): the tables that state is carried over from.
     pub const OLD_TABLES: &str = "OLD_TABLES";
+    /// `u32`: 1 if [`map::FURTHER_LIMITS`](crate::abi::layout::map::FURTHER_LIMITS) are there.
+    pub const HAS_FURTHER: &str = "HAS_FURTHER";
     /// `u32`: the slot of the interface that the dispatcher is for.
     pub const SLOT: &str = "SLOT";
     /// `u32`: 1 to take the time from [`map::TEST_CLOCK`](crate::abi::layout::map::TEST_CLOCK).
@@ -254,10 +261,10 @@ const _: () = {
     assert!(size_of::<crate::policy::control::Budgets>() == 168);
     assert!(size_of::<Profile>() == 128);
     assert!(size_of::<Set>() == 64 && size_of::<Debts>() == 64);
-    assert!(size_of::<Source>() == 256);
+    assert!(size_of::<Source>() == 128 && size_of::<FurtherLimits>() == 128);
     assert!(offset_of!(Source, address) == 8 && offset_of!(Source, words) == 32);
-    assert!(offset_of!(Source, pending) == 96);
-    assert!(offset_of!(Source, dropped) == 112 && offset_of!(Source, refused) == 144);
+    assert!(offset_of!(Source, pending) == 48 && offset_of!(Source, dropped) == 64);
+    assert!(size_of::<UntrackedTotals>() == 256 && offset_of!(UntrackedTotals, blocked) == 104);
     assert!(size_of::<SynSet>() == 64);
     assert!(size_of::<crate::memory::ending::Ending>() == 40);
     assert!(size_of::<OffenceKey>() == 24);

@@ -9,7 +9,7 @@ use crate::{
         policy::{Head, Profile, Settings},
         push::Push,
         state::{Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SynRecord, WideState},
-        table::{Set, Source},
+        table::{FurtherLimits, Set, Source, UntrackedTotals},
     },
     algorithm::meter::{Measure, Meter},
     base::{
@@ -58,6 +58,7 @@ pod!(
     SourceEvent,
     SynRecord,
     EventStats,
+    FurtherLimits,
     Offence,
     OffenceHead,
     OffenceKey,
@@ -74,4 +75,5 @@ pod!(
     Source,
     Tally,
     TableStats,
+    UntrackedTotals,
 );

@@ -44,8 +44,7 @@ pub struct Probation {
     pub facts: [u32; PROBATION_SLOTS],
 }
 
-/// The state of a source. What every packet needs is in the first two of four cache lines, with what a refused one
-/// needs beside that at the beginning of the third.
+/// The state of a source: two cache lines. The first one has what a packet needs that conforms to two limits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -55,26 +54,101 @@ pub struct Source {
     pub address: Address,
     /// Packets when it was last asked to make room, the low bits of their number.
     pub known: u32,
-    /// The words of the inline limits.
-    pub words: [u64; INLINE],
+    /// The words of the inline limits at the first places.
+    pub words: [u64; ENTRY_PLACES],
     /// What passed and is not in the totals yet, a [`PendingTally`].
     pub pending: u64,
     /// A [`Block`](crate::policy::penalty::Block) because it stayed over a limit: the longest that its
     /// [`Offence`](crate::abi::state::Offence)s say, of limits with penalties that are about it under the policy that it is bound
-    /// to. That of [`shared::UNTRACKED`](crate::abi::layout::shared::UNTRACKED) is until when any source is blocked, or was, in nanoseconds.
+    /// to.
     pub blocked: u64,
     /// What was dropped.
     pub dropped: Tally,
     /// What passed.
     pub passed: Tally,
-    /// When it was refused last, see [`Episode::last`](crate::memory::event::Episode::last).
-    pub refused: u64,
-    /// When that was told last, see [`Episode::told`](crate::memory::event::Episode::told).
-    pub told: u64,
+    /// The time in which it is over its limits, an [`Episode`](crate::memory::event::Episode).
+    pub episode: u64,
     /// The scales of the words.
-    pub scales: [u64; INLINE],
+    pub scales: [u64; ENTRY_PLACES],
     /// The [`limit_ids`](crate::policy::limit::Limit::limit_id) of the limits that they are of.
-    pub limit_ids: [u32; INLINE],
+    pub limit_ids: [u32; ENTRY_PLACES],
+}
+
+/// The inline limits that an entry of a source has room for.
+pub const ENTRY_PLACES: usize = 2;
+
+/// The state of the inline limits of a source at further places than its entry has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FurtherLimits {
+    /// As [`Source::words`].
+    pub words: [u64; INLINE - ENTRY_PLACES],
+    /// As [`Source::scales`].
+    pub scales: [u64; INLINE - ENTRY_PLACES],
+    /// As [`Source::limit_ids`].
+    pub limit_ids: [u32; INLINE - ENTRY_PLACES],
+    /// 0.
+    pub reserved: u64,
+}
+
+/// The word of an inline limit of a source, what it is measured in, and of which limit it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitState {
+    /// The word.
+    pub word: u64,
+    /// The scale of the word.
+    pub scale: u64,
+    /// See [`Limit::limit_id`](crate::policy::limit::Limit::limit_id).
+    pub limit_id: u32,
+}
+
+/// All that the tables have of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WholeSource {
+    /// Its entry.
+    pub entry: Source,
+    /// The limits that are not there.
+    pub further: FurtherLimits,
+}
+
+impl WholeSource {
+    /// The state of the inline limit at a place.
+    pub const fn limit(&self, place: usize) -> LimitState {
+        let Self { entry, further } = self;
+        if place < ENTRY_PLACES {
+            LimitState {
+                word: entry.words[place],
+                scale: entry.scales[place],
+                limit_id: entry.limit_ids[place],
+            }
+        } else {
+            let place = place - ENTRY_PLACES;
+            LimitState {
+                word: further.words[place],
+                scale: further.scales[place],
+                limit_id: further.limit_ids[place],
+            }
+        }
+    }
+
+    /// The word of the inline limit at a place.
+    pub const fn word(&mut self, place: usize) -> &mut u64 {
+        if place < ENTRY_PLACES {
+            &mut self.entry.words[place]
+        } else {
+            &mut self.further.words[place - ENTRY_PLACES]
+        }
+    }
+
+    /// The words of all inline limits, by place.
+    pub fn words(&self) -> [u64; INLINE] {
+        core::array::from_fn(|place| self.limit(place).word)
+    }
+
+    /// The same with all that passed in one place.
+    pub const fn settled(self) -> Self {
+        Self { entry: self.entry.settled(), ..self }
+    }
 }
 
 impl Source {
@@ -93,14 +167,30 @@ impl Source {
         binding: 0,
         address: Address::NONE,
         known: 0,
-        words: [0; INLINE],
+        words: [0; ENTRY_PLACES],
         pending: 0,
-        passed: Tally { packets: 0, bytes: 0 },
-        dropped: Tally { packets: 0, bytes: 0 },
         blocked: 0,
-        scales: [0; INLINE],
-        limit_ids: [0; INLINE],
-        refused: 0,
-        told: 0,
+        dropped: Tally { packets: 0, bytes: 0 },
+        passed: Tally { packets: 0, bytes: 0 },
+        episode: 0,
+        scales: [0; ENTRY_PLACES],
+        limit_ids: [0; ENTRY_PLACES],
     };
+}
+
+/// What is known of all sources without an entry. Its fields are where those of a [`Source`] were before layout 30, as
+/// layouts share the map.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UntrackedTotals {
+    /// Of older layouts.
+    reserved: [u64; 13],
+    /// Until when any source is blocked, or was, in nanoseconds.
+    pub blocked: u64,
+    /// What was dropped.
+    pub dropped: Tally,
+    /// What passed.
+    pub passed: Tally,
+    /// Of older layouts.
+    reserved_after: [u64; 14],
 }

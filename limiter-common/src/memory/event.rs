@@ -79,7 +79,8 @@ impl EventStats {
     }
 }
 
-/// Without a refusal for so long, in nanoseconds, a source is within its limits again.
+/// Without a refusal for so long, in nanoseconds, a source is within its limits again. Like the next two, it is taken in whole
+/// [`UNIT`]s: never as longer, and by less than two of them as shorter.
 pub const QUIET: u64 = 10_000_000_000;
 /// While it is over them, that is told again after so many nanoseconds: for those who began to listen
 /// meanwhile.
@@ -87,18 +88,28 @@ pub const AGAIN: u64 = 60_000_000_000;
 /// Nanoseconds for which refusals leave no trace, so that a flood hardly writes. It is as long as a
 /// CPU [refuses](crate::memory::cache::Cached::LONGEST) by what it remembers.
 pub const STEP: u64 = 1_000_000_000;
+/// What an [`Episode`] has its times in, in nanoseconds.
+pub const UNIT: u64 = 1 << UNIT_BITS;
+
+/// The bits of a [`UNIT`].
+const UNIT_BITS: u32 = 26;
+/// The bits of half a word.
+const HALF: u32 = 32;
+/// The level of both halves of a word.
+const LEVELS: u64 = 1 | 1 << HALF;
 
 /// The time in which a source is over its limits, as its entry has it: from a first refusal on, until
 /// none came for so long as [`QUIET`].
 ///
-/// Both words are times whose lowest bit says whether packets were dropped for it, or would have been
-/// only: that the second becomes the first is told too.
-pub struct Episode<W> {
-    /// When it was refused last, give or take a [`STEP`], in nanoseconds; 0 if never.
-    pub last: W,
-    /// When that was told last; 0 if never.
-    pub told: W,
-}
+/// It is one word. The low half says when the source was refused last, give or take a [`STEP`], the high half when that was
+/// told last. A half is a number of [`UNIT`]s of the clock that packets go by, of which 31 bits are kept, above its level: 1
+/// if packets were dropped, 0 if they would have been only. That the second becomes the first is told too. A half that is 0
+/// says never.
+///
+/// What is kept of a time recurs after 4.5 years. A source that is refused then, give or take the seconds that are asked for,
+/// and was not in between, goes on where it begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Episode<W>(pub W);
 
 /// What a refusal is to whoever watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,45 +124,104 @@ pub enum Emission {
 
 impl<W: Word> Episode<W> {
     /// Notes a refusal at `now` (nanoseconds), for which the packet is dropped unless that is only
-    /// `monitored`, and what it is. Of several CPUs that meet at an edge, one is to tell it.
+    /// `monitored`, and what it is. Of several CPUs that meet, one notes its refusal. The others tell nothing: what is not
+    /// noted by then is by the next packet.
     #[inline(always)]
     pub fn refuse(&self, now: u64, monitored: bool) -> Emission {
-        let level = !monitored as u64;
-        let now = if now < 2 { 2 } else { now & !1 };
-        let last = self.last.load();
-        if is_noted(last, now, monitored) {
+        let word = self.0.load();
+        let before = Episode(word);
+        if before.is_noted(now, monitored) {
             return Emission::Nothing;
         }
-        let is_new = is_over(last, now, QUIET);
-        let told = self.told.load();
-        let rises = told & 1 < level;
-        let begins = is_new || rises;
-        // Whoever saw the same edge, and was first, told it after the last refusal.
-        let due = if begins { QUIET - STEP } else { AGAIN };
-        let after = |word: u64| now | level | if is_new { 0 } else { word & 1 };
-        let _: u64 = self.last.compare_exchange(last, after(last));
-        if !rises && !is_over(told, now, due)
-            || self.told.compare_exchange(told, after(told)) != told
-        {
+        let (level, time) = (u32::from(!monitored), half(now));
+        let is_new = is_over(before.last(), time, QUIET);
+        let begins = is_new || before.told() & 1 < level;
+        let is_due = begins || is_over(before.told(), time, AGAIN);
+        let last = noted(time | level);
+        let told = if is_due { last } else { before.told() };
+        // A new time begins with what it begins with.
+        let levels = if is_new { 0 } else { word & LEVELS };
+        let after = Episode::of_halves(last, told).0 | levels;
+        if self.0.compare_exchange(word, after) != word || !is_due {
             return Emission::Nothing;
         }
         if begins { Emission::Begins } else { Emission::GoesOn }
     }
 }
 
-/// Whether a refusal at `now` (nanoseconds), for which the packet is dropped unless that is only `monitored`, is noted
-/// already by the word [`last`](Episode::last), so that there is nothing to be told of it.
-#[inline(always)]
-pub const fn is_noted(last: u64, now: u64, monitored: bool) -> bool {
-    (last & 1 != 0 || monitored) && !is_over(last, now, STEP)
+impl Episode<u64> {
+    /// Whether a refusal at `now` (nanoseconds), for which the packet is dropped unless that is only `monitored`, is noted
+    /// already, so that there is nothing to be told of it.
+    #[inline(always)]
+    pub const fn is_noted(self, now: u64, monitored: bool) -> bool {
+        (self.last() & 1 != 0 || monitored) && !is_over(self.last(), half(now), STEP)
+    }
+
+    /// When the source was refused last, in nanoseconds, as it is known at `now` (nanoseconds): by less than a [`STEP`] too
+    /// early. 0 if it never was, or before the clock began.
+    #[inline(always)]
+    pub const fn last_at(self, now: u64) -> u64 {
+        if self.last() == 0 {
+            return 0;
+        }
+        let ago = ago(self.last(), half(now)) >> 1;
+        (now >> UNIT_BITS).saturating_add_signed(-(ago as i64)) << UNIT_BITS
+    }
+
+    /// Of the two words that entries had before layout 30: times in nanoseconds with the level in the lowest bit, or 0.
+    #[inline(always)]
+    pub const fn of_times(last: u64, told: u64) -> Self {
+        Self::of_halves(half_of(last), half_of(told))
+    }
+
+    #[inline(always)]
+    const fn of_halves(last: u32, told: u32) -> Self {
+        Self(last as u64 | (told as u64) << HALF)
+    }
+
+    /// The half that says when the source was refused last.
+    #[inline(always)]
+    const fn last(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The half that says when that was told last.
+    #[inline(always)]
+    const fn told(self) -> u32 {
+        (self.0 >> HALF) as u32
+    }
 }
 
-/// Whether so much time, in nanoseconds, went by since the time of a word, which may have none. The clocks
+/// A time in nanoseconds as a half has it, without a level.
+#[inline(always)]
+const fn half(time: u64) -> u32 {
+    (time >> (UNIT_BITS - 1)) as u32 & !1
+}
+
+/// A half with its level as it is noted: as 0 says never, that is the next unit.
+#[inline(always)]
+const fn noted(half: u32) -> u32 {
+    if half == 0 { 2 } else { half }
+}
+
+/// A word of an older layout as a half.
+#[inline(always)]
+const fn half_of(word: u64) -> u32 {
+    if word == 0 { 0 } else { noted(half(word) | (word & 1) as u32) }
+}
+
+/// By how many halves of a unit the time of a half is before `now`, which has no level; less than 0 if it is to come.
+#[inline(always)]
+const fn ago(of: u32, now: u32) -> i32 {
+    now.wrapping_sub(of & !1) as i32
+}
+
+/// Whether so much time, in nanoseconds, went by since the time of a half, which may have none. The clocks
 /// of CPUs may be a little apart; one that went back by more than a step is another time.
 #[inline(always)]
-const fn is_over(word: u64, now: u64, time: u64) -> bool {
-    let ago = now.wrapping_sub(word & !1) as i64;
-    word == 0 || ago >= time as i64 || ago <= -(STEP as i64)
+const fn is_over(of: u32, now: u32, time: u64) -> bool {
+    let ago = ago(of, now);
+    of == 0 || ago >= half(time) as i32 || ago <= -(half(STEP) as i32)
 }
 
 const _: () = {
@@ -167,8 +237,15 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
+    /// More units than 31 bits count, in nanoseconds.
+    const LAP: u64 = UNIT << 31;
+
     fn episode() -> Episode<Cell<u64>> {
-        Episode { last: Cell::new(0), told: Cell::new(0) }
+        Episode(Cell::new(0))
+    }
+
+    fn seen(it: &Episode<Cell<u64>>) -> Episode<u64> {
+        Episode(it.0.get())
     }
 
     #[test]
@@ -189,43 +266,70 @@ mod tests {
 
     #[test]
     fn a_source_begins_goes_on_and_begins_anew_after_a_rest() {
-        let it = episode();
-        assert_eq!(it.refuse(0, false), Emission::Begins, "at the very first moment");
-        let it = episode();
-        let mut now = 5 * SECOND;
-        assert_eq!(it.refuse(now, false), Emission::Begins);
-        let (mut begins, mut goes_on) = (0, 0);
-        for _ in 0..300 {
-            now += SECOND / 2;
-            match it.refuse(now, false) {
-                Emission::Begins => begins += 1,
-                Emission::GoesOn => goes_on += 1,
-                Emission::Nothing => {}
+        // Also where the number of units is 0, and where it wraps on the way.
+        for start in [0, 5 * SECOND, LAP - 75 * SECOND, LAP, 3 * LAP - UNIT, u64::MAX / 2] {
+            for monitored in [false, true] {
+                let it = episode();
+                let mut now = start;
+                assert_eq!(it.refuse(now, monitored), Emission::Begins, "at the first moment");
+                assert_eq!(it.refuse(now, monitored), Emission::Nothing);
+                let (mut begins, mut goes_on) = (0, 0);
+                for _ in 0..300 {
+                    now += SECOND / 2;
+                    match it.refuse(now, monitored) {
+                        Emission::Begins => begins += 1,
+                        Emission::GoesOn => goes_on += 1,
+                        Emission::Nothing => {}
+                    }
+                }
+                assert_eq!((begins, goes_on), (0, 2), "150 s from {start} on");
+                now += QUIET - SECOND;
+                assert_ne!(it.refuse(now, monitored), Emission::Begins, "no rest");
+                now += QUIET;
+                assert_eq!(it.refuse(now, monitored), Emission::Begins, "a rest");
             }
         }
-        assert_eq!((begins, goes_on), (0, 2), "150 s");
-        now += QUIET - SECOND;
-        assert_ne!(it.refuse(now, false), Emission::Begins, "no rest");
-        now += QUIET;
-        assert_eq!(it.refuse(now, false), Emission::Begins, "a rest");
     }
 
     #[test]
     fn a_clock_that_goes_back_tells_something() {
         let it = episode();
         assert_eq!(it.refuse(1_000 * SECOND, false), Emission::Begins);
+        assert_eq!(it.refuse(1_000 * SECOND - STEP / 2, false), Emission::Nothing, "a little");
         assert_eq!(it.refuse(SECOND, false), Emission::Begins);
         assert_eq!(it.refuse(2 * SECOND, false), Emission::Nothing);
     }
 
+    /// A word that another CPU refuses by after it was loaded.
+    struct Raced<F: Fn(&Cell<u64>)> {
+        word: Cell<u64>,
+        between: F,
+    }
+
+    impl<F: Fn(&Cell<u64>)> Word for Raced<F> {
+        fn load(&self) -> u64 {
+            self.word.load()
+        }
+
+        fn load_acquire(&self) -> u64 {
+            self.word.load_acquire()
+        }
+
+        fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+            (self.between)(&self.word);
+            self.word.compare_exchange(current, new)
+        }
+    }
+
     #[test]
     fn who_came_second_at_an_edge_tells_nothing() {
-        let it = episode();
-        assert_eq!(it.refuse(SECOND, false), Emission::Begins);
-        // Another CPU that had not seen that yet.
-        it.last.set(0);
+        let between = |word: &Cell<u64>| {
+            assert_eq!(Episode(word).refuse(SECOND, false), Emission::Begins);
+        };
+        let it = Episode(Raced { word: Cell::new(0), between });
         assert_eq!(it.refuse(SECOND + 5, false), Emission::Nothing);
-        assert_eq!(it.last.load() & !1, SECOND + 4);
+        let word = it.0.word.get();
+        assert_eq!(word, Episode::of_times(SECOND | 1, SECOND | 1).0);
     }
 
     #[test]
@@ -246,9 +350,51 @@ mod tests {
 
     #[test]
     fn who_came_between_tells_no_less() {
-        // One CPU noted that packets are dropped, and another told first that they would be.
-        let it = Episode { last: Cell::new(SECOND | 1), told: Cell::new(SECOND) };
+        // The refusal of a packet that is dropped meets one of a packet that would have been only, which is first.
+        let between = |word: &Cell<u64>| {
+            assert_eq!(Episode(word).refuse(SECOND, true), Emission::Begins);
+        };
+        let it = Episode(Raced { word: Cell::new(0), between });
+        assert_eq!(it.refuse(SECOND + 4, false), Emission::Nothing);
+        let it = Episode(it.0.word);
+        assert_eq!(it.refuse(SECOND + 8, false), Emission::Begins, "the next one");
+        // By an older layout, one CPU noted that packets are dropped, and another told first that they would be.
+        let it = Episode(Cell::new(Episode::of_times(SECOND | 1, SECOND).0));
         assert_eq!(it.refuse(SECOND + 8, false), Emission::Nothing);
         assert_eq!(it.refuse(SECOND + STEP, false), Emission::Begins, "a step later");
+    }
+
+    #[test]
+    fn the_last_time_is_known_to_a_step_and_never_means_never() {
+        assert_eq!(Episode(0).last_at(LAP + SECOND), 0);
+        for start in [SECOND, LAP - SECOND, 2 * LAP - 1, 5 * LAP + SECOND] {
+            let it = episode();
+            let mut last = start;
+            for number in 0..500 {
+                let now = start + number * STEP / 70;
+                assert_ne!(it.refuse(now, false), Emission::GoesOn);
+                last = now;
+                assert!((last - STEP..=last).contains(&seen(&it).last_at(now)), "{now}");
+            }
+            let later = seen(&it).last_at(last + 300 * 86_400 * SECOND);
+            assert!((last - STEP..=last).contains(&later), "{later}");
+            // The clock of another CPU is behind.
+            assert_eq!(seen(&it).last_at(last - SECOND / 2), later);
+        }
+        // Of a lap before the clock began.
+        assert_eq!(Episode::of_times(LAP - UNIT, 0).last_at(SECOND), 0);
+    }
+
+    #[test]
+    fn the_words_of_an_older_layout_say_the_same() {
+        assert_eq!(Episode::of_times(0, 0), Episode(0));
+        for time in [2, SECOND, LAP, LAP + 7 * SECOND] {
+            for monitored in [false, true] {
+                let word = time & !1 | u64::from(!monitored);
+                let it = episode();
+                assert_eq!(it.refuse(time, monitored), Emission::Begins);
+                assert_eq!(Episode::of_times(word, word), seen(&it));
+            }
+        }
     }
 }

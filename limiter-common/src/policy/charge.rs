@@ -4,6 +4,8 @@
 //! packet that any of them refuses costs the others nothing. Limits whose state is in the same place
 //! are a [`Group`]; a packet goes through its groups twice, with one [`Bill`].
 
+use core::ops::Range;
+
 use crate::{
     algorithm::policer::{Look, Policer, REFUND_TRIES, Refusal, TRIES},
     base::word::Word,
@@ -96,8 +98,6 @@ pub trait Group {
     type Word: Word + Copy;
     /// The algorithm.
     type Policer: Policer;
-    /// Number of places, each for a limit.
-    const LEN: usize;
 
     /// The bill of the packet.
     fn bill(&mut self) -> &mut Bill;
@@ -156,10 +156,10 @@ pub enum Charge {
     LostRace,
 }
 
-/// Looks at the limits of a group, and charges nothing.
+/// Looks at the limits at some places of a group, and charges nothing.
 #[inline(always)]
-pub fn look<G: Group>(group: &mut G, now: u64) {
-    for place in 0..G::LEN {
+pub fn look<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
+    for place in places {
         look_at(group, place, now);
     }
 }
@@ -197,11 +197,11 @@ pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
     group.bill().note_near(bit, is_near);
 }
 
-/// Charges the limits of a group that all conform. If one refuses after all, [`Bill::refused`] says
+/// Charges the limits at some places of a group that all conform. If one refuses after all, [`Bill::refused`] says
 /// which; what was charged before is to be [taken back](refund).
 #[inline(always)]
-pub fn charge<G: Group>(group: &mut G, now: u64) {
-    for place in 0..G::LEN {
+pub fn charge<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
+    for place in places {
         for attempt in 1..=TRIES {
             if charge_at(group, place, attempt == TRIES, now) == Charge::Made {
                 break;
@@ -243,10 +243,10 @@ pub fn charge_at<G: Group>(group: &mut G, place: usize, last: bool, now: u64) ->
     Charge::Made
 }
 
-/// Takes back what was charged to the limits of a group.
+/// Takes back what was charged to the limits at some places of a group.
 #[inline(always)]
-pub fn refund<G: Group>(group: &mut G, now: u64) {
-    for place in 0..G::LEN {
+pub fn refund<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
+    for place in places {
         for _ in 0..REFUND_TRIES {
             if refund_at(group, place, now) == Charge::Made {
                 break;

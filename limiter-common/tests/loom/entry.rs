@@ -176,7 +176,6 @@ impl<'a> Packet<'a> {
 impl<'a> Group for Packet<'a> {
     type Word = Cell<'a>;
     type Policer = Meter;
-    const LEN: usize = 2;
 
     fn bill(&mut self) -> &mut Bill {
         &mut self.bill
@@ -209,14 +208,14 @@ impl<'a> Group for Packet<'a> {
 pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u64) -> Bill {
     let bill = Bill { applies, enforced: policy.enforced, ..Bill::default() };
     let mut packet = Packet { entry, bound, policy, part: &[], bill, looks: [Look::NONE; LIMITS] };
-    charge::look(packet.at(0), NOW);
-    charge::look(packet.at(1), NOW);
+    charge::look(packet.at(0), 0..2, NOW);
+    charge::look(packet.at(1), 0..2, NOW);
     if packet.bill.refused == 0 {
-        charge::charge(packet.at(1), NOW);
-        charge::charge(packet.at(0), NOW);
+        charge::charge(packet.at(1), 0..2, NOW);
+        charge::charge(packet.at(0), 0..2, NOW);
         if packet.bill.refused != 0 {
-            charge::refund(packet.at(0), NOW);
-            charge::refund(packet.at(1), NOW);
+            charge::refund(packet.at(0), 0..2, NOW);
+            charge::refund(packet.at(1), 0..2, NOW);
         }
     }
     packet.bill

@@ -7,6 +7,7 @@ mod binding;
 mod carry;
 mod cpus;
 mod edge;
+mod episode;
 mod examples;
 mod fragment;
 mod gcra;

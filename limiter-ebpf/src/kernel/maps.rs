@@ -16,7 +16,7 @@ use limiter_common::{
         layout::{EVENT_BYTES, SAMPLE_BYTES, TALLIES as TALLY_COUNT, shared, table_stats},
         policy::{Head, Profile},
         state::{Bucket, OffenceRecord, SynSet, WideState},
-        table::{Debts, JiffyClock, Set, Source},
+        table::{Debts, FurtherLimits, JiffyClock, Set, Source, UntrackedTotals},
     },
     algorithm::meter::{Measure, Meter},
     base::{address::Address, tally::Tally},
@@ -74,6 +74,9 @@ pub(crate) static UNTRACKED: Array<u64> = Array::with_max_entries(1, 0);
 pub(crate) static SOURCES: Array<Source> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
+pub(crate) static FURTHER_LIMITS: Array<FurtherLimits> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
 pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
@@ -104,7 +107,8 @@ pub(crate) static FRAGMENTS: Array<u64> = Array::with_max_entries(fragment::WORD
 
 /// A map of its own, so that tables can be exchanged while CPUs add to the totals in it.
 #[map]
-pub(crate) static SHARED_SOURCES: Array<Source> = Array::with_max_entries(shared::UNTRACKED + 1, 0);
+pub(crate) static SHARED_SOURCES: Array<UntrackedTotals> =
+    Array::with_max_entries(shared::UNTRACKED + 1, 0);
 
 /// Of each CPU its own, so that most packets are decided without a word that CPUs share.
 #[map]
@@ -183,6 +187,9 @@ pub(crate) static OLD_SETS: Array<Set> = Array::with_max_entries(1, 0);
 pub(crate) static OLD_SOURCES: Array<Source> = Array::with_max_entries(1, 0);
 
 #[map]
+pub(crate) static OLD_FURTHER_LIMITS: Array<FurtherLimits> = Array::with_max_entries(1, 0);
+
+#[map]
 pub(crate) static OLD_BUCKETS: Array<Bucket> = Array::with_max_entries(1, 0);
 
 #[map]
@@ -194,6 +201,10 @@ pub(crate) static OLD_WIDE_STATE: Array<WideState> = Array::with_max_entries(1, 
 /// See `limiter_common::abi::layout::global::OLD_TABLES`. It is read field by field.
 #[unsafe(no_mangle)]
 pub(crate) static OLD_TABLES: Global<OldTables> = Global::new(OldTables::NONE);
+
+/// See `limiter_common::abi::layout::global::HAS_FURTHER`.
+#[unsafe(no_mangle)]
+pub(crate) static HAS_FURTHER: Global<u32> = Global::new(1);
 
 /// See `limiter_common::abi::layout::global::SLOT`. Only dispatchers read it.
 #[unsafe(no_mangle)]

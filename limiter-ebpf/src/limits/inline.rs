@@ -6,7 +6,10 @@
 use core::cell::Cell;
 
 use limiter_common::{
-    abi::policy::{Settings, half},
+    abi::{
+        policy::{Settings, half},
+        table::ENTRY_PLACES,
+    },
     algorithm::{
         gcra::Gcra,
         policer::{Look, Policer as _, REFUND_TRIES, Refusal},
@@ -18,14 +21,19 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::{atomics, barrier::unlink, maps::LIMITS, scratch::PacketScratch},
+    kernel::{atomics::BoundWord, barrier::unlink, maps::LIMITS, scratch::PacketScratch},
     policy::active::settings,
-    table::entry::SourceEntry,
+    table::{
+        entry::SourceEntry,
+        record::{LimitRef, Places, has_further},
+    },
 };
 
 /// The inline limits of one packet.
 pub(crate) struct Inline<'a> {
     pub(crate) entry: &'a SourceEntry,
+    /// Where their state is; without the further ones, where those are not asked for.
+    pub(crate) places: Places,
     pub(crate) settings: &'a Settings,
     /// What the packet is has been found out, if its cost depends on that.
     pub(crate) scratch: &'a mut PacketScratch,
@@ -37,10 +45,52 @@ pub(crate) struct Inline<'a> {
 /// It is not a loop: the compiler would keep one with an end that is not known, and most sources have
 /// one limit.
 #[inline(always)]
-pub(crate) fn all(
+pub(crate) fn all(settings: &Settings, limits: u64, visit: impl FnMut(usize, u64) -> bool) -> u64 {
+    all_from(settings, limits, visit, || true)
+}
+
+/// The same with the word of each limit in the entry of the packet's source. Where there is no place for a limit, it is as if
+/// the visit there said no.
+#[inline(always)]
+pub(crate) fn all_words(
+    scratch: &mut PacketScratch,
+    entry: &SourceEntry,
+    settings: &Settings,
+    limits: u64,
+    mut visit: impl FnMut(&mut PacketScratch, usize, u64, BoundWord) -> bool,
+) -> u64 {
+    let places = Cell::new(entry.places());
+    let number = &raw const scratch.entry_id;
+    let visit = #[inline(always)]
+    |place, bit| {
+        // The compiler knows the place.
+        let state = if place < ENTRY_PLACES {
+            LimitRef::in_entry(entry.source, place)
+        } else {
+            LimitRef::beside(places.get().further, place - ENTRY_PLACES)
+        };
+        visit(scratch, place, bit, entry.word(state))
+    };
+    let find = #[inline(always)]
+    || {
+        // SAFETY: it is part of the packet's scratch, which stays. It is read here, as there is no room on the stack.
+        let found = places.get().with_further(unsafe { number.read_volatile() });
+        found.is_some_and(|found| {
+            places.set(found);
+            true
+        })
+    };
+    all_from(settings, limits, visit, find)
+}
+
+/// Visits those of the inline limits that are among these, as [`all`] does. Before those at further places than entries have,
+/// it calls `begin_further`; if that says no, none of those is visited.
+#[inline(always)]
+fn all_from(
     settings: &Settings,
     limits: u64,
     mut visit: impl FnMut(usize, u64) -> bool,
+    begin_further: impl FnOnce() -> bool,
 ) -> u64 {
     const { assert!(INLINE == 8) };
     let left = Cell::new(limits);
@@ -58,8 +108,13 @@ pub(crate) fn all(
     let done = || left.get() == 0;
     let mut visit_pair = #[inline(always)]
     |place: usize| visit_at(place) && (done() || visit_at(place + 1));
+    // At a place that there is not, no limit is left.
     let _: bool = visit_pair(0)
-        && (done() || visit_pair(2) && (done() || visit_pair(4) && (done() || visit_pair(6))));
+        && (done()
+            || has_further()
+                && begin_further()
+                && visit_pair(2)
+                && (done() || visit_pair(4) && (done() || visit_pair(6))));
     // Those that were not visited may be all.
     unlink(left.get())
 }
@@ -84,13 +139,13 @@ pub(crate) fn commit(
     limits: u64,
 ) -> u64 {
     let commit_at = #[inline(always)]
-    |place: usize, _| {
+    |scratch: &mut PacketScratch, place: usize, _, word| {
         let look = PacketScratch::hide_provenance(&mut scratch.looks[place]);
-        let Err(found) = look.commit(entry.cell(place)) else { return true };
+        let Err(found) = look.commit(word) else { return true };
         (look.seen, scratch.looked) = (found, place as u64);
         false
     };
-    all(settings, limits, commit_at)
+    all_words(scratch, entry, settings, limits, commit_at)
 }
 
 /// What a packet costs by a limit of an epoch; `by` tells where it is not 1 for all.
@@ -116,9 +171,8 @@ impl Inline<'_> {
 }
 
 impl Group for Inline<'_> {
-    type Word = atomics::BoundWord;
+    type Word = BoundWord;
     type Policer = Gcra;
-    const LEN: usize = INLINE;
 
     #[inline(always)]
     fn bit(&self, place: usize) -> u64 {
@@ -141,12 +195,12 @@ impl Group for Inline<'_> {
     }
 
     #[inline(always)]
-    fn find(&mut self, place: usize) -> Option<atomics::BoundWord> {
-        Some(self.entry.cell(place))
+    fn find(&mut self, place: usize) -> Option<BoundWord> {
+        Some(self.entry.word(self.places.at(place)))
     }
 
     #[inline(always)]
-    fn create(&mut self, _: usize) -> Option<atomics::BoundWord> {
+    fn create(&mut self, _: usize) -> Option<BoundWord> {
         None
     }
 
@@ -154,7 +208,7 @@ impl Group for Inline<'_> {
     fn charge_again(
         &mut self,
         place: usize,
-        _: atomics::BoundWord,
+        _: BoundWord,
         found: u64,
         _: u64,
     ) -> Result<Charge, Refusal> {
@@ -167,13 +221,73 @@ impl Group for Inline<'_> {
 
     #[inline(always)]
     fn bill(&mut self) -> &mut Bill {
-        PacketScratch::hide_provenance(&mut self.scratch.bill)
+        // So that no address in it is kept over the loop: there is no room on the stack.
+        &mut self.scratch.reread().bill
     }
 
     #[inline(always)]
     fn look(&mut self, place: usize) -> &mut Look {
-        PacketScratch::hide_provenance(&mut self.scratch.looks[place])
+        &mut self.scratch.reread().looks[place]
     }
+}
+
+/// The limits of a packet that are [further](limiter_common::abi::table::FurtherLimits) ones, as bits.
+#[inline(always)]
+fn further(scratch: &mut PacketScratch, settings: &Settings) -> u64 {
+    let [first, second, ..] = settings.inline;
+    if has_further() {
+        scratch.reread().bill.applies & !(settings.keyed | first | second)
+    } else {
+        0
+    }
+}
+
+/// Looks at the inline limits that are about the packet, and charges nothing. Each limit tells the time that it goes by.
+#[inline(always)]
+pub(crate) fn look_at_all(inline: &mut Inline<'_>) {
+    charge::look(inline, 0..ENTRY_PLACES, 0);
+    if further(inline.scratch, inline.settings) != 0 {
+        look_further();
+    }
+}
+
+/// Charges the inline limits that are about the packet, and all conform, as [`charge::charge`] does.
+#[inline(always)]
+pub(crate) fn charge_all(inline: &mut Inline<'_>) {
+    charge::charge(inline, 0..ENTRY_PLACES, 0);
+    if further(inline.scratch, inline.settings) != 0 && inline.scratch.reread().bill.refused == 0 {
+        charge_further();
+    }
+}
+
+/// Looks at the further limits. It is verified by itself: few packets have any, and there is no room on the stack of the others.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn look_further() -> u32 {
+    with_further(|inline| charge::look(inline, ENTRY_PLACES..INLINE, 0))
+}
+
+/// Charges the further limits.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn charge_further() -> u32 {
+    with_further(|inline| charge::charge(inline, ENTRY_PLACES..INLINE, 0))
+}
+
+/// Calls `with`. A packet whose entry is bound anew meanwhile is undecided.
+#[inline(always)]
+fn with_further(with: impl FnOnce(&mut Inline<'_>)) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return CONTENDED };
+    let done = has_further()
+        && with_all(scratch.reread(), |mut inline| {
+            with(&mut inline);
+            Some(())
+        })
+        .is_some();
+    if !done {
+        scratch.reread().bill.give_up();
+    }
+    CHARGED
 }
 
 const CHARGED: u32 = 0;
@@ -185,22 +299,38 @@ const CONTENDED: u32 = 2;
 #[inline(never)]
 extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return CONTENDED };
-    let now = scratch.time.now;
     let place = place as usize & (INLINE - 1);
-    let charged = with_inline(scratch, |mut inline| {
-        let (word, now) = (inline.find(place)?, inline.time(place, now));
-        let (policer, cost) = inline.policer(place)?;
-        let mut look = Look { seen: found, next: found };
-        let charged = policer.charge_again(word, &mut look, now, cost);
-        *inline.look(place) = look;
-        charge::note_near(&mut inline, place, now);
-        Some(charged)
+    let charged = with_inline(scratch, |inline| {
+        let (policer, (_, cost)) = (inline.bucket(place)?, inline.policer(place)?);
+        let Inline { entry, scratch, .. } = inline;
+        let now = scratch.time_of(policer);
+        let word = entry.cell(scratch, place)?;
+        let look = PacketScratch::hide_provenance(&mut scratch.looks[place]);
+        *look = Look { seen: found, next: found };
+        Some(policer.charge_again(word, look, now, cost))
     });
+    note_near_at(place as u32);
     match charged {
         Some(Ok(())) => CHARGED,
         Some(Err(Refusal::Exceed)) => EXCEEDS,
         _ => CONTENDED,
     }
+}
+
+/// Notes whether the packet leaves the limit at a place near, by what was charged there. It is verified by itself, as there is
+/// no room on the stack of who calls it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn note_near_at(place: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return CHARGED };
+    let now = scratch.time.now;
+    let place = place as usize & (INLINE - 1);
+    with_inline(scratch, |mut inline| {
+        let now = inline.time(place, now);
+        charge::note_near(&mut inline, place, now);
+        Some(())
+    });
+    CHARGED
 }
 
 /// Takes back what was charged to the inline limits.
@@ -236,8 +366,7 @@ extern "C" fn try_refund_inline_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return CHARGED };
     let now = scratch.time.now;
     let place = place as usize & (INLINE - 1);
-    let refunded =
-        with_inline(scratch, |mut inline| Some(charge::refund_at(&mut inline, place, now)));
+    let refunded = with_all(scratch, |mut inline| Some(charge::refund_at(&mut inline, place, now)));
     if refunded == Some(Charge::LostRace) { CONTENDED } else { CHARGED }
 }
 
@@ -253,5 +382,21 @@ fn with_inline<T>(
     if entry.binding != scratch.binding {
         return None;
     }
-    with(Inline { entry: &entry, settings, scratch })
+    with(Inline { entry: &entry, places: entry.places(), settings, scratch })
+}
+
+/// The same with all places.
+#[inline(always)]
+fn with_all<T>(
+    scratch: &mut PacketScratch,
+    with: impl FnOnce(Inline<'_>) -> Option<T>,
+) -> Option<T> {
+    with_inline(
+        scratch,
+        #[inline(always)]
+        |inline| {
+            let places = Places::of(inline.scratch.entry_id, inline.entry.source)?;
+            with(Inline { places, ..inline })
+        },
+    )
 }

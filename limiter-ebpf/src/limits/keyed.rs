@@ -470,7 +470,6 @@ impl<'a> Places<'a> {
 impl Group for Places<'_> {
     type Word = BoundWord;
     type Policer = KeyedMeter;
-    const LEN: usize = KEYED;
 
     #[inline(always)]
     fn bill(&mut self) -> &mut Bill {

@@ -8,7 +8,6 @@ use limiter_common::{
     abi::policy::{Settings, flag},
     algorithm::{gcra::Gcra, policer::Look},
     base::{address::Address, word::Word as _},
-    memory::event::is_noted,
     packet::reason::Reason,
     policy::limit::{INLINE, Limit},
 };
@@ -16,7 +15,8 @@ use limiter_common::{
 use crate::{
     history::handshakes::record_syn,
     kernel::{
-        barrier::{black_box, escape},
+        atomics::BoundWord,
+        barrier::escape,
         scratch::{self, Blame, PacketScratch},
     },
     limits::{
@@ -31,7 +31,10 @@ use crate::{
         lists::{by_lists, drop_by_limit},
         probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
     },
-    policy::{active::ActivePolicy, verdict::Verdict},
+    policy::{
+        active::{ActivePolicy, hide_provenance},
+        verdict::Verdict,
+    },
     table::{
         entry::SourceEntry,
         lookup::EntryId,
@@ -106,7 +109,7 @@ pub(super) fn admit(
     // where the source was refused lately.
     if is_keyed
         && (applies & !settings.keyed == 0
-            || !is_noted(entry.refused(), scratch::coarse_now(scratch).now, false))
+            || !entry.episode().is_noted(scratch::coarse_now(scratch).now, false))
     {
         return Verdict::OPEN;
     }
@@ -220,7 +223,8 @@ fn charge_again(
     // The time of the packet will do: the limit was looked at by it.
     left & (left - 1) == 0
         && judge(scratch, entry, settings, &meter.gcra, left, found)
-            .is_some_and(|look| entry.is_bound() && look.commit(entry.cell(place)).is_ok())
+            .zip(entry.cell(scratch, place))
+            .is_some_and(|(look, word)| entry.is_bound() && look.commit(word).is_ok())
 }
 
 /// Looks at limits. Gives the first one that the packet does not conform to, and those that were not asked after it, as bits;
@@ -228,9 +232,9 @@ fn charge_again(
 #[inline(always)]
 fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, limits: u64) -> u64 {
     let look_at = #[inline(always)]
-    |place: usize, bit: u64| {
+    |scratch: &mut PacketScratch, place: usize, bit: u64, word: BoundWord| {
         let Some(meter) = entry.meter(place) else { return false };
-        let seen = entry.cell(place).load_acquire();
+        let seen = word.load_acquire();
         if !meter.gcra.will_do(scratch.time()) {
             scratch.read_clock();
         }
@@ -241,7 +245,7 @@ fn look(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings, l
         *PacketScratch::hide_provenance(&mut scratch.looks[place]) = look;
         true
     };
-    let left = inline::all(settings, limits, look_at);
+    let left = inline::all_words(scratch, entry, settings, limits, look_at);
     // The words are of this binding if they still are. If not, `refuse` finds that out too.
     if entry.is_bound() { left } else { u64::MAX }
 }
@@ -278,8 +282,9 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
     let epoch = entry.binding.epoch();
     let Some(meter) = entry.meter(place) else { return Verdict::OPEN };
     let time = scratch.time();
-    if !meter.gcra.exceeds(entry.cell(place).load_acquire(), time)
-        || !is_noted(entry.refused(), time.now, false)
+    let Some(word) = entry.cell(scratch, place) else { return Verdict::OPEN };
+    if !meter.gcra.exceeds(word.load_acquire(), time)
+        || !entry.episode().is_noted(time.now, false)
         // The word is of this binding if it still is.
         || !entry.is_bound()
         // What the narrowest limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
@@ -294,11 +299,4 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
     scratch.blame = Blame::tally(tally);
     entry.account(true, scratch.reread().bytes);
     Verdict::new(Reason::Exceed)
-}
-
-/// The same settings, of which nothing was read yet as the compiler must take it.
-#[inline(always)]
-fn hide_provenance(settings: &'static Settings) -> &'static Settings {
-    // SAFETY: the pointer is that of the settings.
-    unsafe { &*(black_box(&raw const *settings as usize) as *const Settings) }
 }

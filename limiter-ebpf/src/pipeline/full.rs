@@ -4,7 +4,6 @@ use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     abi::{policy::Settings, table::Source},
     packet::reason::Reason,
-    policy::charge,
 };
 
 use crate::{
@@ -12,12 +11,15 @@ use crate::{
     kernel::{clock, scratch::PacketScratch},
     limits::{
         counters::{self, Outcomes},
-        inline::{Inline, refund_inline},
+        inline::{self, Inline, refund_inline},
         keyed::{self, count_keyed, refund_keyed},
         near::count_near,
     },
     pipeline::{classify::classify_again, lease, lists::drop_by_limit},
-    policy::{active::ActivePolicy, verdict::Verdict},
+    policy::{
+        active::{self, ActivePolicy},
+        verdict::Verdict,
+    },
     table::entry::SourceEntry,
 };
 
@@ -37,9 +39,7 @@ pub(crate) extern "C" fn decide_packet(ctx: *mut xdp_md, source: *mut Source) ->
         return Verdict::new(Reason::Contended).0 as u32;
     };
     scratch.monitor = policy.monitors();
-    let verdict = limit(ctx, source, scratch, &policy);
-    let verdict = if scratch.monitors() { verdict.monitored() } else { verdict };
-    verdict.0 as u32
+    limit(ctx, source, scratch, &policy).0 as u32
 }
 
 /// Decides about a packet by its source.
@@ -64,9 +64,10 @@ fn limit(
     // follows.
     (scratch.binding, scratch.may_prove) = (entry.binding, entry.awaits_proof().into());
     let verdict = decide(ctx, scratch, policy.settings, &entry);
+    let scratch = scratch.reread();
+    let verdict = if scratch.monitors() { verdict.monitored() } else { verdict };
     if verdict.is_decided() && !verdict.is_open() {
-        let scratch = scratch.reread();
-        entry.account(verdict.drops() && !scratch.monitors(), scratch.bytes);
+        entry.account(verdict.drops(), scratch.bytes);
     }
     verdict
 }
@@ -109,8 +110,12 @@ fn decide(
     scratch.set_time(now);
     let scratch = scratch.reread();
     scratch.tenant = profile.tenant;
-    // Each limit there tells the time that it goes by.
-    charge::look(&mut Inline { entry, settings, scratch: scratch.reread() }, 0);
+    inline::look_at_all(&mut Inline {
+        entry,
+        places: entry.places(),
+        settings,
+        scratch: scratch.reread(),
+    });
     if by_key(scratch, settings) != 0 {
         keyed::look::<true>(ctx, by_key(scratch, settings));
         if scratch.reread().leased() != 0 && lease::may_be_leased() == 0 {
@@ -122,7 +127,12 @@ fn decide(
             keyed::charge::<true>(ctx);
         }
         if scratch.reread().bill.refused == 0 {
-            charge::charge(&mut Inline { entry, settings, scratch: scratch.reread() }, 0);
+            inline::charge_all(&mut Inline {
+                entry,
+                places: entry.places(),
+                settings,
+                scratch: scratch.reread(),
+            });
         }
         if scratch.reread().bill.refused != 0 {
             refund_inline();
@@ -146,7 +156,8 @@ fn decide(
     let exceed = bill.refused & !monitored;
     let outcomes = Outcomes { conform, exceed, monitored };
     counters::count_inline(settings, &outcomes, scratch.bytes);
-    let of = settings.keyed;
+    // Read again: there is no room on the stack for what was read before the decision.
+    let of = active::hide_provenance(settings).keyed;
     if outcomes.all() & of != 0 {
         count_keyed(scratch.binding.epoch(), conform & of, exceed & of, monitored & of);
     }

@@ -12,6 +12,7 @@ use limiter_common::{
 use super::cache::{Slot, clear, is_of, of, slot, take_slot};
 use crate::{
     kernel::{
+        atomics::BoundWord,
         barrier::escape,
         clock,
         maps::{METERS, PROFILES},
@@ -219,12 +220,12 @@ fn look(
     packets: u64,
 ) -> bool {
     let look_at = #[inline(always)]
-    |place: usize, _| {
+    |scratch: &mut PacketScratch, place: usize, _, word: BoundWord| {
         let Some(meter) = entry.meter(place) else { return false };
-        let seen = entry.cell(place).load_acquire();
+        let seen = word.load_acquire();
         let Some(next) = meter.gcra.leased(seen, scratch.time(), packets) else { return false };
         *PacketScratch::hide_provenance(&mut scratch.looks[place]) = Look { seen, next };
         true
     };
-    inline::all(settings, limits, look_at) == 0 && entry.is_bound()
+    inline::all_words(scratch, entry, settings, limits, look_at) == 0 && entry.is_bound()
 }

@@ -8,7 +8,7 @@ use limiter_common::{
     abi::policy::Settings,
     algorithm::time::Time,
     base::word::Word as _,
-    memory::{cache::Cached, refused_syn::RefusedSyn},
+    memory::{cache::Cached, event::STEP, refused_syn::RefusedSyn},
     policy::{limit::INLINE, penalty::Block},
 };
 
@@ -74,8 +74,10 @@ fn penalise(ctx: *mut xdp_md, scratch: &mut PacketScratch, entry: &SourceEntry) 
 #[inline(always)]
 fn prove(ctx: *mut xdp_md, scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEntry) {
     let now = clock::now();
-    // The last refusal is noted whichever limit it was by, so it is none before that of a SYN.
-    if RefusedSyn::is_forgotten(entry.refused(), now) {
+    // The last refusal is noted whichever limit it was by, and by less than a step too early. So no SYN was refused after
+    // this time, and the note of a SYN says exactly whether it is forgotten.
+    let last = entry.episode().last_at(now) + STEP;
+    if RefusedSyn::is_forgotten(last, now) {
         entry.await_proof(false);
         return;
     }
@@ -110,7 +112,8 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     // Of packets that do not cost the same, one that costs less may conform.
     let cost = u64::from(settings.unit & refused != 0);
     let now = scratch.time_of(&meter.gcra);
-    let wait = meter.gcra.wait(entry.cell(index).load_acquire(), now, cost);
+    let Some(word) = entry.cell(scratch, index) else { return };
+    let wait = meter.gcra.wait(word.load_acquire(), now, cost);
     // The word has to be that of the source still.
     if cost == 0 && meter.gcra.strict != 0 || entry.binding != scratch.binding || !entry.is_bound()
     {

@@ -7,7 +7,7 @@
 //!
 //! The time of the revert names the epoch that it is of, and the monitor switch is of no epoch: they need no order.
 
-use crate::kernel::{atomics::load_acquire, clock, maps::HEAD};
+use crate::kernel::{atomics::load_acquire, barrier::black_box, clock, maps::HEAD};
 use limiter_common::abi::policy::{Settings, flag};
 
 /// What holds under an epoch, or the one after the next.
@@ -57,4 +57,11 @@ impl ActivePolicy {
     pub(crate) fn monitors(&self) -> u64 {
         self.switch | u64::from(self.settings.flags & flag::MONITOR)
     }
+}
+
+/// The same settings, of which nothing was read yet as the compiler must take it.
+#[inline(always)]
+pub(crate) fn hide_provenance(settings: &Settings) -> &Settings {
+    // SAFETY: the pointer is that of the settings.
+    unsafe { &*(black_box(&raw const *settings as usize) as *const Settings) }
 }

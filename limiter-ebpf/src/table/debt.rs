@@ -1,10 +1,10 @@
 //! Whether an entry is in use, and until when it owes. The lock of its set is held.
 
 use limiter_common::{
-    abi::{policy::half, table::Source},
+    abi::policy::half,
     algorithm::{binding::Binding, debt},
     memory::pending::PendingTally,
-    policy::{limit::INLINE, penalty::Block},
+    policy::penalty::Block,
 };
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
         maps::{METERS, PROFILES, SOURCES},
     },
     policy::{active, profile},
+    table::record::Places,
 };
 
 /// It owes nothing, and nobody used it since it was asked last.
@@ -28,6 +29,7 @@ pub(crate) const SINGLE: u64 = 1;
 #[inline(never)]
 pub(crate) extern "C" fn debt_of(entry: u32, epoch: u32, now: u64) -> u64 {
     let Some(source) = SOURCES.get_ptr_mut(entry) else { return IDLE };
+    let Some(of) = Places::of(entry, source) else { return IDLE };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
     let (binding, block, packets, known) = unsafe {
         let recent = PendingTally((&raw const (*source).pending).read_volatile());
@@ -42,7 +44,7 @@ pub(crate) extern "C" fn debt_of(entry: u32, epoch: u32, now: u64) -> u64 {
     };
     let blocked = block.until(binding).saturating_sub(now);
     // SAFETY: as above.
-    let owes = unsafe { owed(source, u32::MAX, now) }.max(blocked);
+    let owes = unsafe { owed(of, u32::MAX, now) }.max(blocked);
     if owes != 0 {
         // Of one packet nobody has to know to what limits it was charged.
         let (places, blocked) = match packets {
@@ -51,7 +53,7 @@ pub(crate) extern "C" fn debt_of(entry: u32, epoch: u32, now: u64) -> u64 {
             _ => (places_in_force(entry, epoch), 0),
         };
         // SAFETY: as above.
-        let in_force = unsafe { owed(source, places, now) }.max(blocked);
+        let in_force = unsafe { owed(of, places, now) }.max(blocked);
         return if in_force == 0 { (now + owes) | SINGLE } else { (now + in_force) & !SINGLE };
     }
     // SAFETY: as above; who holds the lock of the set alone writes it.
@@ -67,25 +69,21 @@ pub(crate) extern "C" fn debt_of(entry: u32, epoch: u32, now: u64) -> u64 {
 /// How long after `now` an entry owes to the limits at these places, as bits, in nanoseconds; 0 if it does not.
 ///
 /// # Safety
-/// `source` is a map value that was looked up in this run of the program.
+/// They were looked up in this run of the program.
 #[inline(always)]
-unsafe fn owed(source: *const Source, places: u32, now: u64) -> u64 {
+unsafe fn owed(of: Places, places: u32, now: u64) -> u64 {
     let mut most = 0;
-    for place in 0..INLINE {
+    of.all(|place, state| {
         // SAFETY: as the caller promises; aligned words.
-        let (word, scale) = unsafe {
-            (
-                (&raw const (*source).words[place]).read_volatile(),
-                (&raw const (*source).scales[place]).read_volatile(),
-            )
-        };
+        let (word, scale) = unsafe { (state.word.read_volatile(), state.scale.read_volatile()) };
         // Without a branch, as each of them doubles what the verifier follows.
         let is_asked = u64::from(places >> place & 1);
         let ahead = debt::owes(word, scale * is_asked, now);
         if ahead > most {
             most = ahead;
         }
-    }
+        true
+    });
     most
 }
 
@@ -95,7 +93,8 @@ unsafe fn owed(source: *const Source, places: u32, now: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
-    let (Some(source), Some(settings)) = (SOURCES.get_ptr(entry), active::settings(epoch)) else {
+    let (Some(source), Some(settings)) = (SOURCES.get_ptr_mut(entry), active::settings(epoch))
+    else {
         return 0;
     };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
@@ -113,21 +112,19 @@ pub(crate) extern "C" fn places_in_force(entry: u32, epoch: u32) -> u32 {
         profile::number(address, epoch, settings)
     };
     let Some(profile) = PROFILES.get(half(epoch, number)) else { return 0 };
+    let Some(of) = Places::of(entry, source) else { return 0 };
     let mut places = 0;
-    for place in 0..INLINE {
-        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { continue };
+    of.all(|place, state| {
+        let Some(meter) = METERS.get(half(epoch, profile.meters[place])) else { return true };
         // SAFETY: as above.
-        let (scale, limit_id) = unsafe {
-            (
-                (&raw const (*source).scales[place]).read_volatile(),
-                (&raw const (*source).limit_ids[place]).read_volatile(),
-            )
-        };
+        let (scale, limit_id) =
+            unsafe { (state.scale.read_volatile(), state.limit_id.read_volatile()) };
         let differs =
             u64::from(limit_id ^ settings.limit_ids[place]) | scale ^ meter.gcra.scale().0;
         // Without a branch, as in `owed`: the sign is that of one or the other unless it is zero.
         let is_same = !(differs | differs.wrapping_neg()) >> 63;
         places |= black_box((is_same << place) as usize) as u32;
-    }
+        true
+    });
     places
 }

@@ -10,7 +10,7 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, meter::Meter},
     base::{address::Address, tally::Tally, word::Word as _},
-    memory::pending::PendingTally,
+    memory::{event::Episode, pending::PendingTally},
     policy::{limit::COLUMNS, penalty::Block},
     table::set::Place,
 };
@@ -25,7 +25,7 @@ use crate::{
     },
     table::{
         lookup::EntryId,
-        record::{add, bound, is_of, own},
+        record::{LimitRef, Places, add, add_to, bound, is_of, own},
     },
 };
 
@@ -109,18 +109,24 @@ impl SourceEntry {
         (unsafe { bound(self.source) }) == self.binding
     }
 
-    /// The word of an inline limit.
+    /// The word of the inline limit at a place, which [is there](has_place).
     #[inline(always)]
-    pub(crate) fn cell(&self, index: usize) -> BoundWord {
-        // SAFETY: an entry points to a map value that was looked up in this run.
-        unsafe {
-            let source = self.source;
-            BoundWord::new(
-                &raw mut (*source).words[index],
-                &raw const (*source).binding,
-                self.binding,
-            )
-        }
+    pub(crate) fn cell(&self, scratch: &PacketScratch, place: usize) -> Option<BoundWord> {
+        let state = LimitRef::at(scratch.entry_id, self.source, place)?;
+        Some(self.word(state))
+    }
+
+    /// The word of a limit of the source.
+    #[inline(always)]
+    pub(crate) fn word(&self, LimitRef { word, .. }: LimitRef) -> BoundWord {
+        // SAFETY: an entry points to a map value that was looked up in this run. The verifier checks that the word is in it.
+        unsafe { BoundWord::new(word, &raw const (*self.source).binding, self.binding) }
+    }
+
+    /// The places that the entry has.
+    #[inline(always)]
+    pub(crate) const fn places(&self) -> Places {
+        Places::of_entry(self.source)
     }
 
     /// The meter of the inline limit at a place.
@@ -129,11 +135,11 @@ impl SourceEntry {
         METERS.get(half(self.binding.epoch(), self.meters[place]))
     }
 
-    /// When the source was refused last, see [`Episode::last`](limiter_common::memory::event::Episode::last).
+    /// The time in which the source is over its limits.
     #[inline(always)]
-    pub(crate) fn refused(&self) -> u64 {
+    pub(crate) fn episode(&self) -> Episode<u64> {
         // SAFETY: as in `cell`; an aligned word.
-        unsafe { (&raw const (*self.source).refused).read_volatile() }
+        Episode(unsafe { (&raw const (*self.source).episode).read_volatile() })
     }
 
     /// Adds a packet to the totals of the source.
@@ -232,15 +238,18 @@ pub(crate) fn account(
     let own = own.filter(|own| unsafe { is_of(*own, scratch.key()) });
     let scratch = scratch.reread();
     (scratch.source, scratch.place) = (source, place);
-    if let Some(source) = own.or_else(|| SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED)) {
-        // SAFETY: a map value that was just looked up.
-        unsafe {
-            if passed.packets != 0 {
-                add(source, false, passed.packets, passed.bytes);
-            }
-            if dropped.packets != 0 {
-                add(source, true, dropped.packets, dropped.bytes);
-            }
+    // SAFETY: a map value that was just looked up.
+    let own = own.map(|own| unsafe { [&raw mut (*own).passed, &raw mut (*own).dropped] });
+    let tallies = own.or_else(|| {
+        let untracked = SHARED_SOURCES.get_ptr_mut(shared::UNTRACKED)?;
+        // SAFETY: as above.
+        Some(unsafe { [&raw mut (*untracked).passed, &raw mut (*untracked).dropped] })
+    });
+    let Some(tallies) = tallies else { return };
+    for (tally, more) in tallies.into_iter().zip([passed, dropped]) {
+        if more.packets != 0 {
+            // SAFETY: as above.
+            unsafe { add_to(tally, more) };
         }
     }
 }

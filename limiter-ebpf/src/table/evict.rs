@@ -7,7 +7,6 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, debt},
     base::word::Word as _,
-    policy::limit::INLINE,
     table::set::{self, DebtUntil, Place, Room},
 };
 
@@ -19,6 +18,7 @@ use crate::{
     table::{
         lookup::{EntryId, find_way},
         recall,
+        record::{LimitRef, Places},
         set::{LockedSet, SetRef},
     },
 };
@@ -107,6 +107,7 @@ pub(crate) extern "C" fn evict(entry: u32, may_owe: u32, epoch: u32, now: u64) -
     let (Some(source), Some(scratch)) = (SOURCES.get_ptr_mut(entry), PacketScratch::get()) else {
         return 0;
     };
+    let Some(places) = Places::of(entry, source) else { return 0 };
     let address = &scratch.source;
     // SAFETY: a map value that was just looked up; its fields are aligned words. The caller holds the
     // lock of its set.
@@ -115,20 +116,21 @@ pub(crate) extern "C" fn evict(entry: u32, may_owe: u32, epoch: u32, now: u64) -
         let before = binding.load();
         let taken = Binding(before).vacated(epoch);
         let _: u64 = binding.compare_exchange(before, taken.0);
-        for place in 0..INLINE {
-            let scale = (&raw const (*source).scales[place]).read_volatile();
-            let word = MapWord::new(&raw mut (*source).words[place]);
-            // What was retired before it is forgiven: nothing, unless the entry may owe and was charged
-            // again and again meanwhile.
-            if !debt::retire(&word, scale, now, may_owe != 0) {
-                let _: u64 = binding.compare_exchange(taken.0, before);
-                return 0;
-            }
+        // What was retired before it is forgiven: nothing, unless the entry may owe and was charged again and again
+        // meanwhile.
+        let retire = |_, state: LimitRef| {
+            let (scale, word) = (state.scale.read_volatile(), MapWord::new(state.word));
+            debt::retire(&word, scale, now, may_owe != 0)
+        };
+        if !places.all(retire) {
+            let _: u64 = binding.compare_exchange(taken.0, before);
+            return 0;
         }
-        for place in 0..INLINE {
-            (&raw mut (*source).scales[place]).write_volatile(0);
-            (&raw mut (*source).limit_ids[place]).write_volatile(0);
-        }
+        places.all(|_, state| {
+            state.scale.write_volatile(0);
+            state.limit_id.write_volatile(0);
+            true
+        });
         (&raw mut (*source).pending).write_volatile(0);
         for total in [&raw mut (*source).passed, &raw mut (*source).dropped] {
             (&raw mut (*total).packets).write_volatile(0);
@@ -138,8 +140,7 @@ pub(crate) extern "C" fn evict(entry: u32, may_owe: u32, epoch: u32, now: u64) -
         for word in 0..address.words.len() {
             (&raw mut (*source).address.words[word]).write_volatile(address.words[word]);
         }
-        (&raw mut (*source).refused).write_volatile(0);
-        (&raw mut (*source).told).write_volatile(0);
+        (&raw mut (*source).episode).write_volatile(0);
         // Its first packet tells nothing.
         (&raw mut (*source).known).write_volatile(1);
         let _: u64 = binding.compare_exchange(taken.0, taken.unlocked().0);

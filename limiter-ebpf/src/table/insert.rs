@@ -31,7 +31,7 @@ use crate::{
         carry::carry_word,
         evict::{find_or_insert, touch},
         lookup::EntryId,
-        record::add,
+        record::{LimitRef, add},
         set::SetRef,
     },
 };
@@ -174,13 +174,13 @@ extern "C" fn migrate_limit_at(
     else {
         return 0;
     };
+    let Some(LimitRef { word, scale, limit_id }) = LimitRef::at(scratch.entry_id, source, place)
+    else {
+        return 0;
+    };
     // SAFETY: the caller looked the entry up in this run, and holds its lock, so no binding is asked for; its fields are
     // aligned words.
-    let (bucket, limit_id) = unsafe {
-        let word = MapWord::new(&raw mut (*source).words[place]);
-        let scale = MapWord::new(&raw mut (*source).scales[place]);
-        (Bucket { word, scale }, &raw mut (*source).limit_ids[place])
-    };
+    let bucket = unsafe { Bucket { word: MapWord::new(word), scale: MapWord::new(scale) } };
     let (now, after) = (scratch.time_of(&meter.gcra), settings.limit_ids[place]);
     // SAFETY: as above.
     if unsafe { limit_id.read_volatile() } == after {

@@ -64,13 +64,10 @@ impl EntryId {
         }
         // SAFETY: as above; aligned words.
         Some(unsafe {
-            let [last, told, dropped] = [
-                &raw mut (*source).refused,
-                &raw mut (*source).told,
-                &raw mut (*source).dropped.packets,
-            ]
-            .map(|word| MapWord::new(word));
-            (Episode { last, told }, dropped)
+            let [episode, dropped] =
+                [&raw mut (*source).episode, &raw mut (*source).dropped.packets]
+                    .map(|word| MapWord::new(word));
+            (Episode(episode), dropped)
         })
     }
 

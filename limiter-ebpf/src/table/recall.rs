@@ -10,7 +10,7 @@ use limiter_common::{
         description::OldTables,
         layout::shared,
         state::Bucket,
-        table::{Set, Source, WAYS},
+        table::{LimitState, Set, Source, WAYS},
     },
     algorithm::{
         binding::{self, Binding},
@@ -18,7 +18,7 @@ use limiter_common::{
         meter::Measure,
     },
     base::{address::Address, tally::Tally},
-    memory::pending::PendingTally,
+    memory::{event::Episode, pending::PendingTally},
     policy::limit::{BucketKey, INLINE, KEYED},
     table::set::Place,
 };
@@ -26,13 +26,16 @@ use limiter_common::{
 use crate::{
     kernel::{
         atomics::MapWord,
+        barrier::black_box,
         key::SourceKey,
         maps::{
-            OLD_BUCKETS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, OLD_TABLES, SHARED_SOURCES, SOURCES,
+            OLD_BUCKETS, OLD_FURTHER_LIMITS, OLD_MEASURES, OLD_SETS, OLD_SOURCES, OLD_TABLES,
+            SHARED_SOURCES, SOURCES,
         },
         scratch::{PacketScratch, Recalled},
     },
     policy::active,
+    table::record::{LimitRef, Places},
 };
 
 /// Reads a field of [`OLD_TABLES`].
@@ -106,7 +109,7 @@ impl OldRef<Source> {
             Some(way) => OLD_SOURCES.get_ptr(first.wrapping_add(way)),
             None if first != 0 => OLD_SOURCES.get_ptr(number),
             // It is the map that both tables have.
-            None => SHARED_SOURCES.get_ptr(number),
+            None => SHARED_SOURCES.get_ptr(number).map(<*const _>::cast),
         };
         found.map(Self)
     }
@@ -143,14 +146,35 @@ impl OldRef<Source> {
         unsafe { SourceKey::read(self.0.byte_add(offset).cast::<Address>()) }
     }
 
-    /// The word of the inline limit at a place, its scale, and its limit id.
+    /// The state of the inline limit at a place of the entry of this number, which this is. It is of no limit if the old table
+    /// has no such place.
     #[inline(always)]
-    pub(super) fn limit(&self, place: usize) -> (u64, u64, u32) {
-        (
-            self.word(old!(layout.source_words), place),
-            self.word(old!(layout.source_scales), place),
-            self.half(old!(layout.source_limit_ids), place),
-        )
+    pub(super) fn limit(&self, number: u32, place: usize) -> LimitState {
+        let entry_places = match old!(layout.entry_places) {
+            0 => INLINE,
+            places => places as usize,
+        };
+        // Told by its bits, as in `LimitRef`.
+        if black_box(place & !(entry_places - 1)) == 0 {
+            let place = place & (entry_places - 1);
+            return LimitState {
+                word: self.word(old!(layout.source_words), place),
+                scale: self.word(old!(layout.source_scales), place),
+                limit_id: self.half(old!(layout.source_limit_ids), place),
+            };
+        }
+        if old!(has_further) == 0 {
+            return LimitState::default();
+        }
+        let Some(further) = OLD_FURTHER_LIMITS.get_ptr(number).map(OldRef) else {
+            return LimitState::default();
+        };
+        let place = black_box(place - entry_places) & (INLINE - 1);
+        LimitState {
+            word: further.word(old!(layout.further_words), place),
+            scale: further.word(old!(layout.further_scales), place),
+            limit_id: further.half(old!(layout.further_limit_ids), place),
+        }
     }
 }
 
@@ -202,28 +226,27 @@ extern "C" fn copy_source(from: u32, to: u32) -> u32 {
     if old.is_locked(old!(layout.source_binding)) || !old.key().is(scratch.key()) {
         return 0;
     }
-    for place in 0..INLINE {
-        let (word, scale, limit_id) = old.limit(place);
-        // SAFETY: a map value that was just looked up; its fields are aligned words. Nobody else writes an entry that is
-        // not bound yet.
-        unsafe {
-            (&raw mut (*new).words[place]).write_volatile(word);
-            (&raw mut (*new).scales[place]).write_volatile(scale);
-            (&raw mut (*new).limit_ids[place]).write_volatile(limit_id);
-        }
-    }
+    let Some(places) = Places::of(to, new) else { return 0 };
+    places.all(|place, state| {
+        // SAFETY: the entry was just looked up. Nobody else writes one that is not bound yet.
+        unsafe { state.write(old.limit(from, place)) };
+        true
+    });
     let [dropped, passed] = [old!(layout.source_dropped), old!(layout.source_passed)]
         .map(|offset| Tally { packets: old.word(offset, 0), bytes: old.word(offset, 1) });
-    let [pending, refused, told] =
-        [old!(layout.source_pending), old!(layout.source_refused), old!(layout.source_told)]
-            .map(|offset| old.word(offset, 0));
+    let [pending, refused] = [old!(layout.source_pending), old!(layout.source_refused)]
+        .map(|offset| old.word(offset, 0));
+    // Before layout 30, it was two times.
+    let episode = match old!(layout.source_told) {
+        0 => Episode(refused),
+        told => Episode::of_times(refused, old.word(told, 0)),
+    };
     // SAFETY: as above.
     unsafe {
         (&raw mut (*new).dropped).write_volatile(dropped);
         (&raw mut (*new).passed).write_volatile(passed);
         (&raw mut (*new).pending).write_volatile(pending);
-        (&raw mut (*new).refused).write_volatile(refused);
-        (&raw mut (*new).told).write_volatile(told);
+        (&raw mut (*new).episode).write_volatile(episode.0);
     }
     1
 }
@@ -237,7 +260,7 @@ pub(super) extern "C" fn old_owes(number: u32, place: u32, now: u64) -> u64 {
         return 0;
     }
     let Some(old) = OldRef::<Source>::of(number) else { return 0 };
-    let (word, scale, _) = old.limit(place as usize & (INLINE - 1));
+    let LimitState { word, scale, .. } = old.limit(number, place as usize & (INLINE - 1));
     debt::owes(word, scale, now)
 }
 
@@ -254,17 +277,14 @@ pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -
         return 0;
     };
     let place = place as usize & (INLINE - 1);
-    let (brought, scale, limit_id) = old.limit(place);
+    let LimitState { word: brought, scale, limit_id } = old.limit(from, place);
+    let Some(state) = LimitRef::at(to, new, place) else { return 0 };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
-    let (entry, word) = unsafe {
-        (MapWord::new(&raw mut (*new).binding), MapWord::new(&raw mut (*new).words[place]))
-    };
-    let is_same = || {
-        // SAFETY: as above.
-        unsafe {
-            (&raw const (*new).scales[place]).read_volatile() == scale
-                && (&raw const (*new).limit_ids[place]).read_volatile() == limit_id
-        }
+    let (entry, word) =
+        unsafe { (MapWord::new(&raw mut (*new).binding), MapWord::new(state.word)) };
+    // SAFETY: as above.
+    let is_same = || unsafe {
+        state.scale.read_volatile() == scale && state.limit_id.read_volatile() == limit_id
     };
     let merged =
         binding::merge(&entry, &word, brought, is_same, |word| debt::owes(word, scale, now));

@@ -35,6 +35,7 @@ use crate::{
         Policy,
         document::diff,
         guard::guard,
+        inline_limits,
         interfaces::{Port, listed},
         reading::name,
     },
@@ -328,7 +329,8 @@ impl Reconciler {
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {
-                Instance::open_or_create(&self.pins, &Sizes::for_host(), policy, Some(*origin))
+                let sizes = Sizes::for_host().for_limits(inline_limits(policy));
+                Instance::open_or_create(&self.pins, &sizes, policy, Some(*origin))
             }
             (None, None) => {
                 Instance::open_or_create(&self.pins, &Sizes::for_host(), &Policy::default(), None)

@@ -21,7 +21,7 @@ use limiter_common::{
         time::Time,
     },
     base::address::Address,
-    memory::event::{EventStats, QUIET, STEP, SourceEvent, kind},
+    memory::event::{Episode, EventStats, QUIET, STEP, SourceEvent, kind},
     policy::penalty::Block,
 };
 
@@ -256,8 +256,9 @@ impl Sources {
             }
             // One that has no entry any more owes nothing.
             let (refused, blocked) = maps.source(address)?.map_or((0, 0), |entry| {
-                // The first is a time but for a bit, and is written a step late.
-                (entry.refused & !1, Block(entry.blocked).until(Binding(entry.binding)))
+                let blocked = Block(entry.blocked).until(Binding(entry.binding));
+                // The first may be a step too early.
+                (Episode(entry.episode).last_at(now), blocked)
             });
             let quiet = followed.note(refused, blocked, now);
             followed.due = quiet.min(now.saturating_add(AGAIN));

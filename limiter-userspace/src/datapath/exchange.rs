@@ -36,7 +36,7 @@ use super::{
     link::{Link, pinned_links},
     lock::{Lock, Right},
     main_program::{self, KINDS, held},
-    maps::{Maps, described},
+    maps::{Maps, described, has_further},
     object::{missing, object, only_value, pinned},
     policy::StoredPolicy,
     program::{CarryFrom, Clock, Program},
@@ -111,14 +111,21 @@ impl Old {
             let info = map.info();
             Ok::<_, Error>(info.map_err(|error| object("look at a map", &error))?.max_entries())
         };
-        let sizes = Sizes::by(&layout, capacity)?;
+        let held = StoredPolicy::of_any_layout(pins)?.held;
+        let beside = pinned(pins, map::FURTHER_LIMITS)?;
+        let has_further = beside.map_or(Ok(false), |map| has_further(&map))?;
+        // Before layout 30 all are in the entry.
+        let is_asked = layout.entry_places == 0 && held.has_further();
+        let sizes = Sizes::by(&layout, has_further || is_asked, capacity)?;
         let has_wide = layout.wide_sets != 0 && pinned(pins, map::WIDE_STATE)?.is_some();
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
             bucket_sets: Set::count(sizes.buckets),
             wide_sets: layout.wide_sets,
             has_wide: has_wide.into(),
-            seed: StoredPolicy::of_any_layout(pins)?.held.table_seed(),
+            has_further: has_further.into(),
+            reserved: 0,
+            seed: held.table_seed(),
             layout,
         };
         Ok(Self { from: CarryFrom { pins: pins.clone(), tables }, layout, sizes, has_wide })

@@ -159,7 +159,7 @@ impl Instance {
     }
 
     /// The instance that exists, to attach and detach, or a new one with these sizes, this policy, and these
-    /// run-time lists beside those that were kept. The policy comes from a document that is followed if it has
+    /// run-time lists beside those that were kept. The sizes are larger where these need more room. The policy comes from a document that is followed if it has
     /// an origin. What an attach left that did not come to its end is removed first.
     ///
     /// # Errors
@@ -186,11 +186,23 @@ impl Instance {
         let Layered { policy, run_time: more } = layered.into();
         run_time.extend(more);
         let layers = Layers { policy: policy.clone(), run_time, unsorted: false };
-        let made = create_maps(pins, sizes).and_then(|()| pins.hand_over_maps());
-        let made = made.and_then(|()| Maps::open(pins)).and_then(|mut maps| {
-            maps.put_in_force(layers, None, origin)?;
+        let make = |sizes: &Sizes| {
+            create_maps(pins, sizes)?;
+            pins.hand_over_maps()?;
+            let mut maps = Maps::open(pins)?;
+            maps.put_in_force(layers.clone(), None, origin)?;
             Ok(maps)
-        });
+        };
+        let (mut sizes, mut made) = (*sizes, make(sizes));
+        for _ in 0..Error::KINDS_OF_ROOM {
+            let Err(refused) = &made else { break };
+            let wanted = sizes.with_room_for(refused);
+            if wanted == sizes {
+                break;
+            }
+            pins.clear()?;
+            (sizes, made) = (wanted, make(&wanted));
+        }
         match made {
             Ok(maps) => {
                 Ok(Self { fresh: true, unrestored, restored, ..Self::of(pins, maps, lock) })
@@ -216,7 +228,14 @@ impl Instance {
         // If it is undone, nothing of it is lost: what is in use then is brought over.
         let _: Resumed = exchange::resume(pins)?;
         match exchange::older(pins)? {
-            Some(sizes) => exchange::exchange(pins, &sizes, None, Clock::Monotonic).map(Some),
+            Some(sizes) => match exchange::exchange(pins, &sizes, None, Clock::Monotonic) {
+                // The policy that comes back at the end of a trial may need more than the one in force.
+                Err(refused) if refused.is_for_room() => {
+                    let sizes = sizes.with_room_for(&refused);
+                    exchange::exchange(pins, &sizes, None, Clock::Monotonic).map(Some)
+                }
+                done => done.map(Some),
+            },
             None => Ok(None),
         }
     }
@@ -248,18 +267,27 @@ impl Instance {
     /// # Errors
     /// As [`exchange`](Self::exchange).
     pub fn make_room(pins: &Pins, refused: &Error) -> Result<Option<Exchanged>> {
-        let Error::Capacity { needed, .. } = refused else { return Ok(None) };
-        let overrides = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
-        let Some(mut instance) = Self::open_to_attach(pins)? else { return Ok(None) };
-        let sizes = instance.sizes()?;
-        if sizes.overrides >= overrides {
+        if !refused.is_for_room() {
             return Ok(None);
         }
-        instance.exchange(&Sizes { overrides, ..sizes }, false, Clock::Monotonic).map(Some)
+        let Some(mut instance) = Self::open_to_attach(pins)? else { return Ok(None) };
+        instance.enlarge(refused)
     }
 
-    /// Calls `attempt`. If that is refused for want of room, makes room and calls it once more: another process may have made
-    /// the room by then. Returns also what was carried over, if this one made it. The caller holds no lock, as the one to attach
+    /// The same for one that is open to attach.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub(crate) fn enlarge(&mut self, refused: &Error) -> Result<Option<Exchanged>> {
+        let sizes = self.sizes()?;
+        match sizes.with_room_for(refused) {
+            wanted if wanted == sizes => Ok(None),
+            wanted => self.exchange(&wanted, false, Clock::Monotonic).map(Some),
+        }
+    }
+
+    /// Calls `attempt`. If that is refused for want of room, makes room and calls it once more, for each kind of room: another
+    /// process may have made the room by then. Returns also what was carried over, if this one made it. The caller holds no lock, as the one to attach
     /// comes before that to change the policy.
     ///
     /// # Errors
@@ -268,11 +296,14 @@ impl Instance {
         pins: &Pins,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<(T, Option<Exchanged>)> {
-        let refused = match attempt() {
-            Err(refused @ Error::Capacity { .. }) => refused,
-            done => return Ok((done?, None)),
-        };
-        let exchanged = Self::make_room(pins, &refused)?;
+        let mut exchanged = None;
+        for _ in 0..Error::KINDS_OF_ROOM {
+            let refused = match attempt() {
+                Err(refused) if refused.is_for_room() => refused,
+                done => return Ok((done?, exchanged)),
+            };
+            exchanged = Self::make_room(pins, &refused)?.or(exchanged);
+        }
         Ok((attempt()?, exchanged))
     }
 

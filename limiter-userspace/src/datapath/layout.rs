@@ -20,7 +20,7 @@ use limiter_common::{
         layout::{BUILDS, CHUNK, EVENT_BYTES, SAMPLE_BYTES, TALLIES, map, table_stats},
         policy::{Head, Profile},
         state::{Bucket, OffenceRecord, SynSet, WideState},
-        table::{Debts, JiffyClock, Set, Source},
+        table::{Debts, FurtherLimits, JiffyClock, Set, Source, UntrackedTotals},
     },
     algorithm::meter::{Measure, Meter},
     base::tally::Tally,
@@ -55,7 +55,7 @@ const fn shape<K, V>(name: &'static str, kind: MapType, entries: Option<u32>) ->
 }
 
 /// Every map that each instance has.
-pub(crate) const SHAPES: [Shape; 42] = [
+pub(crate) const SHAPES: [Shape; 43] = [
     shape::<u32, Head>(map::HEAD, MapType::Array, Some(1)),
     shape::<u32, Limit>(map::LIMITS, MapType::Array, Some(2 * LIMITS)),
     shape::<u32, u64>(map::MATCHING, MapType::Array, Some(2 * offset::COUNT)),
@@ -67,6 +67,7 @@ pub(crate) const SHAPES: [Shape; 42] = [
     shape::<u32, Debts>(map::DEBTS, MapType::Array, None),
     shape::<u32, UntrackedAllowance>(map::UNTRACKED, MapType::Array, None),
     shape::<u32, Source>(map::SOURCES, MapType::Array, None),
+    shape::<u32, FurtherLimits>(map::FURTHER_LIMITS, MapType::Array, None),
     shape::<u32, Bucket>(map::BUCKETS, MapType::Array, None),
     shape::<u32, Measure>(map::MEASURES, MapType::Array, None),
     shape::<u32, u32>(map::WIDE_STATE_REF, MapType::ArrayOfMaps, Some(1)),
@@ -75,7 +76,7 @@ pub(crate) const SHAPES: [Shape; 42] = [
     shape::<u32, u32>(map::REFUSED_SYNS_REF, MapType::ArrayOfMaps, Some(1)),
     shape::<u32, SynSet>(map::SYN_DEDUP, MapType::Array, None),
     shape::<u32, u64>(map::FRAGMENTS, MapType::Array, Some(fragment::WORDS)),
-    shape::<u32, Source>(map::SHARED_SOURCES, MapType::Array, None),
+    shape::<u32, UntrackedTotals>(map::SHARED_SOURCES, MapType::Array, None),
     shape::<u32, Cached>(map::CACHE, MapType::PerCpuArray, Some(Cached::SLOTS)),
     shape::<u32, Budgets>(map::CONTROL, MapType::Array, Some(2 * INTERFACES)),
     shape::<u32, [u64; control::ROWS]>(map::CONTROL_LINKS, MapType::Array, Some(INTERFACES)),

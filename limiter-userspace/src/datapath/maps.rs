@@ -16,9 +16,11 @@ use limiter_common::{
         interface::Interface,
         layout::{CHUNK, LAYOUT_VERSION, map},
         policy::Head,
+        table::ENTRY_PLACES,
     },
     base::tally::Tally,
     memory::event::EventStats,
+    policy::limit::INLINE,
 };
 
 use super::{
@@ -159,7 +161,7 @@ impl Maps {
     /// What the system says.
     pub fn sizes(&self) -> Result<Sizes> {
         let layout = self.entry(map::LAYOUT, &0_u32)?.unwrap_or_default();
-        Sizes::by(&layout, |name| self.capacity(name))
+        Sizes::by(&layout, self.has_further()?, |name| self.capacity(name))
     }
 
     /// A map by its name.
@@ -193,6 +195,16 @@ impl Maps {
         }
         let map = self.find(name)?;
         map.map(|map| with(map.fd().as_fd())).transpose().map_err(failed)
+    }
+
+    /// Whether sources have room for more inline limits than their entries have.
+    pub(super) fn has_further(&self) -> Result<bool> {
+        has_further(self.raw(map::FURTHER_LIMITS)?)
+    }
+
+    /// The inline limits that there is room for.
+    pub(super) fn inline_room(&self) -> Result<usize> {
+        Ok(if self.has_further()? { INLINE } else { ENTRY_PLACES })
     }
 
     /// Entries that a map has room for.
@@ -242,6 +254,15 @@ impl Maps {
         }
         Ok(total)
     }
+}
+
+/// Whether the map of [`map::FURTHER_LIMITS`] has one for each source.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn has_further(map: &MapData) -> Result<bool> {
+    let info = map.info().map_err(|error| object("look at a map", &error))?;
+    Ok(info.max_entries() > 1)
 }
 
 /// Bytes of kernel memory that a map takes.

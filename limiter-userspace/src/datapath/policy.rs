@@ -28,7 +28,7 @@ use limiter_common::{
         policy::{Head, Revert, half},
     },
     base::seed::Seed,
-    policy::limit::Limit as Row,
+    policy::limit::{INLINE, Limit as Row},
 };
 
 pub(super) use self::document::document_of;
@@ -201,7 +201,12 @@ impl Maps {
             before.set_seed(seed.map_err(|error| Error::system("get random numbers", error))?);
         }
         let next = epoch.wrapping_add(1);
-        let (tables, held) = compile(layers.view(), &before, &self.context(next)?)?;
+        let mut context = self.context(next)?;
+        if time.is_some() {
+            // A trial leaves the places of limits that it may bring back. Room is made for it first if there are no others.
+            context.places = INLINE;
+        }
+        let (tables, held) = compile(layers.view(), &before, &context)?;
         self.check_capacity(&tables)?;
         let stored = StoredPolicy::new(layers, held, origin.or(origin_before), &tables);
         let room = self.capacity(map::DOCUMENT)? as usize / 2 * CHUNK;
@@ -346,10 +351,15 @@ impl Maps {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ((unix, monotonic), tick) = (whole_second(unix, sys::monotonic()), sys::tick());
         let cpus = nr_cpus().map_or(1, |cpus| cpus as u64);
-        Ok(Context { epoch, unix, monotonic, tick, cpus, interfaces: self.ports()? })
+        let places = self.inline_room()?;
+        Ok(Context { epoch, unix, monotonic, tick, cpus, places, interfaces: self.ports()? })
     }
 
     pub(super) fn check_capacity(&self, tables: &Tables) -> Result<()> {
+        let (needed, room) = (tables.places(), self.inline_room()?);
+        if needed > room {
+            return Err(Error::InlineRoom { needed, room });
+        }
         for (name, what, needed, unnamed) in [
             (map::PROFILES, PROFILES, tables.profiles.len(), Sizes::UNNAMED),
             (map::METERS, METERS, tables.meters.len(), 0),

@@ -32,6 +32,7 @@ use super::{
     bpffs::{Pins, c_path, exists, unpin},
     layout::SHAPES,
     loader::wire::Kind,
+    maps::has_further,
     object::{number, object, pinned},
     optional::create_arrays,
     sizes::Sizes,
@@ -345,12 +346,14 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
     // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
     let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
+    let further = if sizes.further { sources } else { 1 };
     drop(open(Some(pins), None, 0, Clock::Monotonic, |loader| {
         loader
             .map_max_entries(map::SETS, all_sets)
             .map_max_entries(map::DEBTS, all_sets)
             .map_max_entries(map::UNTRACKED, sets)
             .map_max_entries(map::SOURCES, sources)
+            .map_max_entries(map::FURTHER_LIMITS, further)
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
             .map_max_entries(map::SYN_DEDUP, handshake::sets(bucket_sets))
@@ -406,8 +409,11 @@ fn open(
     // The maps in use may be exchanged meanwhile.
     let in_use = pins.map(Pins::in_use).transpose()?;
     let pins = in_use.as_ref();
+    let further = pins.map(|pins| pinned(pins, map::FURTHER_LIMITS)).transpose()?.flatten();
+    let has_further = u32::from(further.map_or(Ok(true), |map| has_further(&map))?);
     let mut loader = EbpfLoader::new();
     loader
+        .override_global(global::HAS_FURTHER, &has_further, true)
         .override_global(global::SLOT, &slot, true)
         .override_global(global::TEST_CLOCK_ENABLED, &test, true)
         .override_global(global::TICK, &tick, true)
@@ -424,11 +430,16 @@ fn open(
         (old_map::BUCKETS, map::BUCKETS),
         (old_map::MEASURES, map::MEASURES),
         (old_map::WIDE_STATE, map::WIDE_STATE),
+        (old_map::FURTHER_LIMITS, map::FURTHER_LIMITS),
     ] {
         let Some(from) = from else { continue };
-        let path = from.pins.map(of);
-        if of != map::WIDE_STATE || from.tables.has_wide != 0 {
-            loader.map_pin_path(name, path);
+        let is_there = match of {
+            map::WIDE_STATE => from.tables.has_wide != 0,
+            map::FURTHER_LIMITS => from.tables.has_further != 0,
+            _ => true,
+        };
+        if is_there {
+            loader.map_pin_path(name, from.pins.map(of));
         }
     }
     #[cfg(feature = "datapath-log")]

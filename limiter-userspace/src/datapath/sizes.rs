@@ -4,7 +4,7 @@ use aya::util::nr_cpus;
 use limiter_common::abi::{
     description::Description,
     layout::{TALLIES, map},
-    table::{Set, WAYS},
+    table::{ENTRY_PLACES, FurtherLimits, Set, Source, WAYS},
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,8 @@ pub struct Sizes {
     /// Profiles and meters of a policy: distinct combinations of what holds for a source, at most one
     /// for each prefix and one for everybody else.
     pub overrides: u32,
+    /// Whether there is room for more inline limits of a source than its entry has.
+    pub further: bool,
 }
 
 impl Default for Sizes {
@@ -64,7 +66,8 @@ impl Sizes {
             [self.sources, self.buckets, self.wide_states, self.overrides, cpus].map(u64::from);
         let offences = buckets * 2 * 64;
         let wide = wide_states * (1024 + 64 + 16 + SET + 4 * 44);
-        sources * (256 + SET)
+        let entry = (size_of::<Source>() + size_of::<FurtherLimits>()) as u64;
+        sources * (entry + SET)
             + buckets * (64 + 16 + 16 + SET)
             + offences
             + wide
@@ -78,17 +81,17 @@ impl Sizes {
         self.bytes(cpus())
     }
 
-    /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 16,
+    /// Room for so many sources, and in proportion for all else: a bucket by another key for 4 of them, an override for 64,
     /// a wide state for 128. No size is less than can be asked for on this machine.
     pub fn for_sources(sources: u32) -> Self {
         Self::for_cpus(sources, cpus())
     }
 
     /// The least room that can be asked for on this machine, but for so many overrides or the usual number.
-    pub fn smallest(overrides: u32) -> Self {
+    pub fn smallest() -> Self {
         let [sources, buckets, wide_states, _] = Self::least(cpus());
-        let overrides = overrides.clamp(Self::FEWEST_OVERRIDES, Self::MOST);
-        Self { sources, buckets, wide_states, overrides }
+        let overrides = Self::FEWEST_OVERRIDES;
+        Self { sources, buckets, wide_states, overrides, further: false }
     }
 
     fn for_cpus(sources: u32, cpus: u32) -> Self {
@@ -97,13 +100,33 @@ impl Sizes {
             sources,
             buckets: (sources / 4).max(buckets),
             wide_states: (sources / 128).max(wide_states),
-            overrides: (sources / 16).max(Self::FEWEST_OVERRIDES),
+            overrides: (sources / 64).max(Self::FEWEST_OVERRIDES),
+            further: false,
+        }
+    }
+
+    /// The same with room for so many inline limits of a source.
+    #[must_use]
+    pub const fn for_limits(self, inline: usize) -> Self {
+        Self { further: self.further || inline > ENTRY_PLACES, ..self }
+    }
+
+    /// The same with room for a policy that was refused for want of it. None of the sizes is less.
+    pub(super) fn with_room_for(self, refused: &Error) -> Self {
+        match refused {
+            Error::InlineRoom { needed, .. } => self.for_limits(*needed),
+            Error::Capacity { needed, .. } => {
+                let overrides = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
+                Self { overrides: overrides.max(self.overrides), ..self }
+            }
+            _ => self,
         }
     }
 
     /// Those of maps with this description and so many entries.
     pub(super) fn by(
         layout: &Description,
+        further: bool,
         capacity: impl Fn(&'static str) -> Result<u32>,
     ) -> Result<Self> {
         Ok(Self {
@@ -115,6 +138,7 @@ impl Sizes {
                 asked => asked,
             },
             overrides: (capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
+            further,
         })
     }
 
@@ -130,7 +154,7 @@ impl Sizes {
             sources: Self::whole_sets(self.sources),
             buckets: Self::whole_sets(self.buckets),
             wide_states: Self::whole_sets(self.wide_states),
-            overrides: self.overrides,
+            ..self
         }
     }
 
@@ -226,7 +250,7 @@ mod tests {
     #[test]
     fn all_sizes_go_with_that_of_the_sources() {
         let by_sources = |sources| Sizes::for_cpus(sources, 2).by_option().map(|(_, size)| size);
-        assert_eq!(by_sources(1 << 20), [1 << 20, 1 << 18, 1 << 13, 1 << 16]);
+        assert_eq!(by_sources(1 << 20), [1 << 20, 1 << 18, 1 << 13, 1 << 14]);
         assert_eq!(by_sources(1 << 16), [1 << 16, 1 << 14, 1 << 10, 1 << 12]);
         assert_eq!(by_sources(1 << 10), [1 << 10, 1 << 10, 1 << 10, 1 << 12]);
     }

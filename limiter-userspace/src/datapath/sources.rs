@@ -11,7 +11,7 @@ use limiter_common::{
         description::Description,
         layout::{map, shared},
         policy::Settings,
-        table::{PROBATION_SLOTS, Set, Source, WAYS},
+        table::{FurtherLimits, PROBATION_SLOTS, Set, Source, WAYS, WholeSource},
     },
     algorithm::binding::{Binding, PATIENCE},
     base::address::Address,
@@ -98,6 +98,45 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub fn source(&self, address: &Address) -> Result<Option<Source>> {
+        Ok(self.find_source(address)?.map(|(_, source)| source.settled()))
+    }
+
+    /// The entry of a source, by its key, with the limits that have no room there; `None` when it has none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn whole_source(&self, address: &Address) -> Result<Option<WholeSource>> {
+        let Some((number, _)) = self.find_source(address)? else { return Ok(None) };
+        let found = self.whole_entry(number)?;
+        Ok(found.filter(|found| found.entry.address == *address))
+    }
+
+    /// The entry of this number, with the limits that have no room there; `None` when there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn whole_entry(&self, number: u32) -> Result<Option<WholeSource>> {
+        let read = || self.entry::<u32, Source>(map::SOURCES, &number);
+        let Some(mut entry) = read()? else { return Ok(None) };
+        if !self.has_further()? {
+            return Ok(Some(WholeSource { entry, ..WholeSource::default() }.settled()));
+        }
+        let mut further = FurtherLimits::default();
+        for _ in 0..PATIENCE {
+            further = self.entry(map::FURTHER_LIMITS, &number)?.unwrap_or_default();
+            let Some(after) = read()? else { return Ok(None) };
+            // Otherwise it has changed hands, and they may be another source's.
+            let is_same = after.binding == entry.binding;
+            entry = after;
+            if is_same {
+                break;
+            }
+        }
+        Ok(Some(WholeSource { entry, further }.settled()))
+    }
+
+    /// The entry of a source, by its key, with its number.
+    fn find_source(&self, address: &Address) -> Result<Option<(u32, Source)>> {
         let place = self.place(address)?;
         let Some(set) = self.entry::<u32, Set>(map::SETS, &place.set)? else { return Ok(None) };
         for (number, tag) in (shared::entry(place.set, 0)..).zip(set.tags) {
@@ -105,7 +144,7 @@ impl Maps {
                 && let Some(source) = self.entry::<u32, Source>(map::SOURCES, &number)?
                 && source.address == *address
             {
-                return Ok(Some(source.settled()));
+                return Ok(Some((number, source)));
             }
         }
         Ok(None)

@@ -27,13 +27,7 @@ pub fn trial(policy: &Policy) -> Result<Maps> {
         Error::system(format!("make tables for the policy: mount them over {folder}"), error)
     })?;
     let pins = Pins::new(mount.join("limiter")).with_state(mount.join("lists"));
-    let make = |overrides| {
-        Instance::open_or_create(&pins, &Sizes::smallest(overrides), policy, None).map(drop)
-    };
-    match make(0) {
-        // Most policies need no more than the fewest, whatever the length of their lists.
-        Err(Error::Capacity { needed, .. }) => make(u32::try_from(needed).unwrap_or(u32::MAX))?,
-        made => made?,
-    }
+    // Most policies need no more than the fewest overrides, whatever the length of their lists.
+    Instance::open_or_create(&pins, &Sizes::smallest(), policy, None)?;
     Maps::open(&pins)
 }

@@ -269,7 +269,7 @@ impl Case<'_> {
                 inline.set(place, bit, Some(state), state.meter, self.cost(bit)?);
             }
         }
-        charge::look(&mut inline, now);
+        charge::look(&mut inline, 0..INLINE, now);
         let by_key = applies & settings.keyed;
         if by_key == 0 {
             return Ok(inline.bill);
@@ -348,7 +348,6 @@ impl<const N: usize> Places<N> {
 impl<const N: usize> Group for Places<N> {
     type Word = Still;
     type Policer = Meter;
-    const LEN: usize = N;
 
     fn bill(&mut self) -> &mut Bill {
         &mut self.bill

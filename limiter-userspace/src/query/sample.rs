@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use limiter_common::{
-    abi::{layout::map, state::Bucket as BucketState, table},
+    abi::state::Bucket as BucketState,
     algorithm::binding::Binding,
     policy::limit::{BucketKey, COLUMNS, Key, Limit},
 };
@@ -111,12 +111,12 @@ impl Inquiry<'_> {
         sample.occupancy = self.maps.each_way(|number| numbers.offer(|| number))?;
         let mut sampled = 0;
         for number in numbers.kept() {
-            let entry = self.maps.entry::<u32, table::Source>(map::SOURCES, number)?;
+            let whole = self.maps.whole_entry(*number)?;
             // A locked entry belongs to no source at the moment.
-            let Some(entry) = entry.filter(|entry| !Binding(entry.binding).is_locked()) else {
+            let Some(whole) = whole.filter(|it| !Binding(it.entry.binding).is_locked()) else {
                 continue;
             };
-            let Found::Source(source) = SourceState::of_entry(tables, entry, now)? else {
+            let Found::Source(source) = SourceState::of_entry(tables, whole, now)? else {
                 continue;
             };
             let mut owes = false;

@@ -6,10 +6,10 @@ use std::cell::Cell;
 
 use limiter_common::{
     abi::{
-        layout::{map, shared},
+        layout::shared,
         policy::Profile,
         state::{self, Offence, OffenceKey},
-        table,
+        table::{self, LimitState, WholeSource},
     },
     algorithm::{
         binding::{self, Binding, Measured, Standing, bind},
@@ -153,11 +153,10 @@ impl Found {
 impl SourceState {
     /// Looks up a source by its key.
     pub(super) fn find(tables: &Tables<'_>, key: Address, now: u64) -> Result<Found> {
-        let mut known: Option<table::Source> = if key.family == Address::NONE.family {
-            let entry = tables.maps.entry(map::SOURCES, &shared::UNREADABLE)?;
-            entry.map(table::Source::settled)
+        let mut known = if key.family == Address::NONE.family {
+            tables.maps.whole_entry(shared::UNREADABLE)?
         } else {
-            tables.maps.source(&key)?
+            tables.maps.whole_source(&key)?
         };
         let mut newcomer = None;
         if known.is_none() {
@@ -165,7 +164,7 @@ impl SourceState {
             // have got one since the first look-up, so its entry is read once more.
             newcomer = tables.maps.newcomer(&key)?;
             if newcomer.is_none() {
-                known = tables.maps.source(&key)?;
+                known = tables.maps.whole_source(&key)?;
             }
         }
         let known = known.or_else(|| newcomer.map(|newcomer| first_seen(key, newcomer)));
@@ -173,17 +172,17 @@ impl SourceState {
     }
 
     /// The state in an entry that was read.
-    pub(super) fn of_entry(tables: &Tables<'_>, entry: table::Source, now: u64) -> Result<Found> {
-        Self::of(tables, (entry.address, Some(entry), None), now)
+    pub(super) fn of_entry(tables: &Tables<'_>, source: WholeSource, now: u64) -> Result<Found> {
+        Self::of(tables, (source.entry.address, Some(source), None), now)
     }
 
     fn of(
         tables: &Tables<'_>,
-        (key, known, newcomer): (Address, Option<table::Source>, Option<ProbationSlot>),
+        (key, known, newcomer): (Address, Option<WholeSource>, Option<ProbationSlot>),
         now: u64,
     ) -> Result<Found> {
-        let entry = known.unwrap_or(table::Source::NEW);
-        let seen = Binding(entry.binding);
+        let source = known.unwrap_or_default();
+        let seen = Binding(source.entry.binding);
         let (profile, behind) = match seen.standing(tables.epoch) {
             Standing::Current if seen.epoch() == tables.epoch => {
                 (tables.profile(seen.profile())?, false)
@@ -195,10 +194,10 @@ impl SourceState {
             },
             Standing::Locked => return Ok(Found::Locked),
         };
-        let mut words = entry.words;
+        let mut words = source.words();
         if behind {
             for (place, word) in words.iter_mut().enumerate() {
-                *word = carried(tables, &profile, &entry, place, now)?;
+                *word = carried(tables, &profile, &source, place, now)?;
             }
         }
         if let Some(newcomer) = newcomer {
@@ -217,7 +216,7 @@ impl SourceState {
         }
         let offences = offences(tables, &profile, key)?;
         let blocked = match &known {
-            Some(entry) if !behind => Block(entry.blocked).until(seen),
+            Some(source) if !behind => Block(source.entry.blocked).until(seen),
             _ => {
                 let until = offences.iter().map(|(_, offence)| offence.blocked).max();
                 // The version tag of a block does not depend on the profile, so any profile number
@@ -226,6 +225,7 @@ impl SourceState {
                 Block::new(until.unwrap_or(0), bound).until(bound)
             }
         };
+        let known = known.map(|source| source.entry);
         Ok(Found::Source(Box::new(Self { known, profile, blocked, offences, words })))
     }
 
@@ -242,9 +242,10 @@ impl SourceState {
 }
 
 /// The entry that a source on probation would be given.
-const fn first_seen(address: Address, newcomer: ProbationSlot) -> table::Source {
+fn first_seen(address: Address, newcomer: ProbationSlot) -> WholeSource {
     let passed = Tally { packets: 1, bytes: newcomer.facts.bytes() };
-    table::Source { address, passed, ..table::Source::NEW }
+    let entry = table::Source { address, passed, ..table::Source::NEW };
+    WholeSource { entry, ..WholeSource::default() }
 }
 
 /// Reads the offences of a source against the limits with penalties that apply to it, and the block that was pushed. The end of a block is cut to what the penalty in force allows.
@@ -273,17 +274,18 @@ fn offences(tables: &Tables<'_>, profile: &Profile, source: Address) -> Result<V
 fn carried(
     tables: &Tables<'_>,
     profile: &Profile,
-    entry: &table::Source,
+    source: &WholeSource,
     place: usize,
     now: u64,
 ) -> Result<u64> {
+    let LimitState { word, scale, limit_id } = source.limit(place);
     if tables.settings.inline[place] & profile.limits == 0 {
-        return Ok(entry.words[place]);
+        return Ok(word);
     }
     let meter = tables.meter(profile.meters[place])?;
-    let [word, scale] = [entry.words[place], entry.scales[place]].map(Cell::new);
+    let [word, scale] = [word, scale].map(Cell::new);
     let bucket = binding::Bucket { word: &word, scale: &scale };
-    if entry.limit_ids[place] == tables.settings.limit_ids[place] {
+    if limit_id == tables.settings.limit_ids[place] {
         bucket.carry(&meter.gcra, now);
     } else {
         bucket.renew(&meter.gcra, now, 0);

@@ -131,19 +131,19 @@ impl Policy {
         let mut packet = Packet { policy: self, words, now, part: &[], bill, looks };
         for part in [INLINE, KEYED] {
             packet.part = part;
-            charge::look(&mut packet, now);
+            charge::look(&mut packet, 0..2, now);
         }
         if packet.bill.refused != 0 {
             return packet.bill;
         }
         for part in [KEYED, INLINE] {
             packet.part = part;
-            charge::charge(&mut packet, now);
+            charge::charge(&mut packet, 0..2, now);
         }
         if packet.bill.refused != 0 {
             for part in [INLINE, KEYED] {
                 packet.part = part;
-                charge::refund(&mut packet, now);
+                charge::refund(&mut packet, 0..2, now);
             }
         }
         packet.bill
@@ -163,7 +163,6 @@ struct Packet<'a> {
 impl<'a> Group for Packet<'a> {
     type Word = Shared<'a>;
     type Policer = Meter;
-    const LEN: usize = 2;
 
     fn bill(&mut self) -> &mut Bill {
         &mut self.bill

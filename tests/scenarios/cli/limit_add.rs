@@ -79,6 +79,78 @@ fn a_limit_is_added_as_it_would_be_by_a_document() {
     assert_eq!((&shown["count"], &shown["burst"]), (&"syns".into(), &1.into()));
 }
 
+/// An entry has room for two limits of its source. A command makes room for more, and the source owes what it owed.
+#[test]
+fn room_is_made_for_a_third_limit_of_the_source() {
+    let bench = bench();
+    let udp = || Frame::udp([10, 0, 0, 1], TO, 5_000, 9).payload(18);
+    let add = |name: &str, burst: u32| {
+        bench.done(&format!("limit add {name} --rate 1/h --burst {burst}")).stdout
+    };
+    let made = |said: &str| said.contains("made room for the change first");
+    assert!(!made(&add("a", 20)) && !made(&add("b --match udp", 30)));
+    send(&bench, udp(), 5);
+    let said = add("c --match udp:9", 10);
+    assert!(made(&said), "{said}");
+    send(&bench, udp(), 30);
+    // Part of a token is enough for one packet.
+    let (beside, _) = counted(&bench, "c");
+    assert!([10, 11].contains(&beside), "{beside}");
+    bench.done("limit del c --all");
+    send(&bench, udp(), 30);
+    let (conform, exceed) = counted(&bench, "a");
+    assert!([20, 21].contains(&conform), "{conform}, of which 5 before there was room");
+    assert_eq!(conform + exceed, 5 + beside + 30);
+    assert!(!made(&add("d --match udp:10", 10)));
+}
+
+/// So does `attach`, with a limit for an instance that is there, and with a policy for a new one.
+#[test]
+fn room_is_made_by_attach() {
+    let names = |bench: &Bench| {
+        let limits = bench.json("limit list -j")["limits"].take();
+        let of = |limit: &Value| limit["name"].as_str().unwrap().to_owned();
+        limits.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    let running = bench();
+    for limit in ["a --match udp", "b --match tcp"] {
+        running.done(&format!("limit add {limit} --rate 1/s"));
+    }
+    running.done("attach eth0 --pps 1k/s");
+    assert_eq!(running.json("limit show source -j")["rate_per_second"], 1_000);
+    let overrides = (1..=100).map(|it| format!("{{src: 10.0.0.{it}, rate: {it}/s}}"));
+    let overrides = overrides.collect::<Vec<_>>().join(", ");
+    let many = Document::new(&format!(
+        "limits: [{{name: d, key: source, rate: 1k/s, overrides: [{overrides}]}}]"
+    ));
+    let new = Bench::new();
+    new.done(&many.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    assert!(names(&new).iter().any(|name| name == "d"));
+}
+
+/// A limit that comes back at the end of a trial finds what was owed to it.
+#[test]
+fn what_a_trial_replaces_is_owed_still_when_it_comes_back() {
+    let bench = bench();
+    bench.done("limit add a --rate 1k/s --burst 1000");
+    bench.done("limit add b --match udp --rate 1/h --burst 10");
+    let udp = || Frame::udp([10, 0, 0, 1], TO, 5_000, 9).payload(18);
+    send(&bench, udp(), 30);
+    let before = counted(&bench, "b").0;
+    let document = Document::new(
+        "limits: [{name: a, key: source, rate: 1k/s, burst: 1000}, \
+         {name: c, key: source, match: {protocol: udp, ports: 9}, rate: 1/h, burst: 5}]",
+    );
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    send(&bench, udp(), 30);
+    assert!(counted(&bench, "c").0 <= 6);
+    bench.done("policy revert");
+    send(&bench, udp(), 30);
+    let (conform, _) = counted(&bench, "b");
+    // Part of a token is enough for one packet.
+    assert!(conform <= before + 1, "{before}, then {conform}");
+}
+
 #[test]
 fn a_limit_is_dropped_and_deleted() {
     let bench = bench();

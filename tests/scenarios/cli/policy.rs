@@ -338,9 +338,16 @@ fn room_is_made_for_a_policy_and_a_dry_run_says_so() {
     let bench = Bench::attached();
     let overrides = (1..=100).map(|number| format!("{{src: 10.0.0.{number}, rate: {number}/s}}"));
     let overrides = overrides.collect::<Vec<_>>().join(", ");
-    let limit =
-        format!("limits: [{{name: a, key: source, rate: 1kpps, overrides: [{overrides}]}}]");
-    let document = Document::new(&limit);
+    // More overrides than there is room for, and more limits of a source than its entry has room for.
+    let more = [9, 10].map(|port| {
+        format!(
+            "{{name: at-{port}, key: source, match: {{protocol: udp, ports: {port}}}, rate: 2kpps}}"
+        )
+    });
+    let document = Document::new(&format!(
+        "limits: [{{name: a, key: source, rate: 1kpps, overrides: [{overrides}]}}, {}]",
+        more.join(", ")
+    ));
     bench.done(&document.in_place("policy check FILE"));
     for (command, says) in [
         ("policy apply FILE --dry-run", "Applying it would make the tables larger first"),

@@ -18,7 +18,7 @@ use limiter_common::{
         layout::{TALLIES, map, program as name, shared},
         policy::Head,
         state::Bucket,
-        table::Source,
+        table::{ENTRY_PLACES, Source},
     },
     algorithm::{kind::Kind, meter::Meter},
     base::tally::Tally,
@@ -287,7 +287,7 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
         }
         let mut sources = in_directory(pins, "maps", map::SOURCES);
         let (number, mut source) = first(&sources, is_source);
-        let place = source.words.iter().position(|word| *word != 0).unwrap();
+        let place = source.words.iter().position(|word| *word != 0).expect("a limit of the entry");
         source.words[place] += MORE;
         sources.set(number, source, 0).unwrap();
         let mut buckets = in_directory(pins, "maps", map::BUCKETS);
@@ -311,11 +311,11 @@ fn what_is_left_is_carried_over_and_the_later_time_holds() {
     assert_eq!(shared_packets(), Some(11));
     let after = on_pins(&net, words);
     let later = |at: usize| after.0[at].wrapping_sub(now.0[at]);
-    assert_eq!((0..8).map(later).max(), Some(MORE), "{now:?} {after:?}");
+    assert_eq!((0..ENTRY_PLACES).map(later).max(), Some(MORE), "{now:?} {after:?}");
     assert_eq!(after.1 - now.1, MORE);
     let merged = unreadable("maps2");
     let more = |at: usize| merged.words[at].wrapping_sub(carried.words[at]);
-    assert_eq!((0..8).map(more).max(), Some(MORE), "{carried:?} {merged:?}");
+    assert_eq!((0..ENTRY_PLACES).map(more).max(), Some(MORE), "{carried:?} {merged:?}");
     assert_eq!(merged.passed.packets, carried.passed.packets + 3);
     assert_eq!(merged.dropped.packets, carried.dropped.packets + 7);
     let left = on_pins(&net, |pins| pins.directory().join("maps").join(map::HEAD).exists());

@@ -139,8 +139,8 @@ fn check_charged(
     let places =
         [Builtin::Syn, Builtin::Source].map(|limit| compiled(program, limit).override_column);
     for source in sources {
-        let entry = program.source(&source.into()).unwrap().unwrap();
-        let [syn, own] = places.map(|place| entry.words[place as usize]);
+        let words = program.whole_source(&source.into()).unwrap().unwrap().words();
+        let [syn, own] = places.map(|place| words[place as usize]);
         let connection = buckets[&connection_key(program, source, [40_000, 443])].word;
         for ((limit, word), burst) in
             Builtin::ALL.into_iter().zip([connection, syn, own]).zip(bursts)

@@ -134,7 +134,13 @@ fn source(frame: &Reference) -> Option<IpAddr> {
 /// Runs all frames under one limit. `key` returns the bucket of that limit to which a frame is charged.
 fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option<K>) {
     const BURST: u32 = 4;
-    let sizes = Sizes { sources: 1 << 18, buckets: 1 << 18, wide_states: 1 << 11, overrides: 1 };
+    let sizes = Sizes {
+        sources: 1 << 18,
+        buckets: 1 << 18,
+        wide_states: 1 << 11,
+        overrides: 1,
+        further: false,
+    };
     let limits = policy(&[(limit, tokens(BURST.into()))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
     program.at(NOW).unwrap();

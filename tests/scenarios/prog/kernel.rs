@@ -15,7 +15,8 @@ use std::{
 use aya::programs::ProgramInfo;
 use caps::{CapSet, Capability};
 use limiter_common::{
-    abi::layout::program as name, algorithm::rate::SECOND, packet::reason::Reason,
+    abi::layout::program as name, algorithm::rate::SECOND, base::address::Address,
+    packet::reason::Reason, policy::limit::INLINE,
 };
 use limiter_tests::{
     packet::{Frame, SYN},
@@ -123,6 +124,72 @@ fn the_program_that_goes_by_the_clock() {
         assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Pass, "the source rested");
     }
     program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
+/// Where no source has limits beside its entry, the program has no code for them. A source owes each limit what it owed when
+/// there is room for more limits, and when there is no more.
+#[test]
+fn the_programs_without_further_limits() {
+    let of = |count: u32| {
+        let named = |at: u32| {
+            let rate = tokens((9 - at).into());
+            limit(&format!("limit-{at}"), &[KeyPart::Source], rate)
+        };
+        policy_of((0..count).map(named))
+    };
+    let [short, long] = [false, true].map(|further| Sizes { further, ..SMALL });
+    for frags in [false, true] {
+        let start = Instant::now();
+        let loaded = match frags {
+            true => TestProgram::with_frags(short, &of(2), Clock::Monotonic),
+            false => TestProgram::fresh(short, &of(2), Clock::Monotonic),
+        };
+        let name = if frags { name::FRAGS } else { name::LINEAR };
+        check_loaded(name, Clock::Monotonic, loaded.unwrap(), start, BUDGET).close().unwrap();
+    }
+    for (count, sizes) in [(2, &[short, long, short][..]), (8, &[long, long])] {
+        let mut program = TestProgram::fresh(sizes[0], &of(count), Clock::Test).unwrap();
+        program.at(NOW).unwrap();
+        let most = u64::from(9 - (count - 1));
+        assert_eq!(program.run_many(&udp(A), 9).unwrap(), most, "{count}");
+        let before = program.whole_source(&Address::v4(A)).unwrap().unwrap();
+        let owing = before.words().iter().filter(|word| **word != 0).count();
+        assert_eq!(owing, count as usize, "{before:?}");
+        for sizes in &sizes[1..] {
+            let exchanged = program.resize(sizes).unwrap();
+            assert_eq!((exchanged.sources, exchanged.lost), (1, 0));
+            let after = program.whole_source(&Address::v4(A)).unwrap().unwrap();
+            for place in 0..INLINE {
+                assert_eq!(after.limit(place), before.limit(place), "{count} limits, {place}");
+            }
+            assert_eq!(program.run_many(&udp(A), 1).unwrap(), 0);
+        }
+        program.check_accounts().unwrap();
+        program.close().unwrap();
+    }
+}
+
+/// A policy with more inline limits than there is room for is refused, and the one in force stays.
+#[test]
+fn a_policy_that_asks_for_further_limits_is_refused_without_them() {
+    let limits = [("a", 5), ("b", 7), ("c", 3)];
+    let of = |count: usize| {
+        policy_of(
+            limits[..count]
+                .iter()
+                .map(|(name, burst)| limit(name, &[KeyPart::Source], tokens(*burst))),
+        )
+    };
+    let sizes = Sizes { further: false, ..SMALL };
+    let mut program = TestProgram::fresh(sizes, &of(2), Clock::Test).unwrap();
+    program.at(NOW).unwrap();
+    let refused = program.apply(&of(3)).unwrap_err().to_string();
+    assert!(refused.contains("room for 3 limits with the key `source`"), "{refused}");
+    assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
+    // A limit that takes the place of another one takes a place that there is.
+    program.apply(&policy_of([limit("c", &[KeyPart::Source], tokens(3))])).unwrap();
+    assert_eq!(program.run_many(&udp(B), 9).unwrap(), 3);
     program.close().unwrap();
 }
 

@@ -58,7 +58,7 @@ fn a_program_that_is_used_again_remembers_nothing() {
             program.at(now).unwrap();
             program.run(&udp(source)).unwrap();
         }
-        program.source(&Address::v4(source)).unwrap().unwrap().words
+        program.whole_source(&Address::v4(source)).unwrap().unwrap().words()
     };
     let fresh = || TestProgram::fresh(SMALL, &policy, Clock::Ticking(TICK)).unwrap();
     let used = || TestProgram::new(SMALL, &policy, Clock::Ticking(TICK)).unwrap();

@@ -132,8 +132,8 @@ fn the_narrow_limit_is_asked_before_the_wide() {
 
 /// The words of the inline limits of a source, and the word of one of its connections.
 fn words(program: &TestProgram, connection: &BucketKey) -> ([u64; INLINE], Option<u64>) {
-    let source = program.source(&connection.source()).unwrap().unwrap();
-    (source.words, state(program, connection).map(|connection| connection.word))
+    let source = program.whole_source(&connection.source()).unwrap().unwrap();
+    (source.words(), state(program, connection).map(|connection| connection.word))
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! What older layouts had elsewhere: logs and lists of connections in a hash map by key, before layout 26; the entries that
-//! sources share in a map of their own, before 29.
+//! sources share in a map of their own, before 29; the time in which a source is over its limits in two words, before 30.
 
 use std::{fs, ops::Range, thread, time::Duration};
 
@@ -14,12 +14,14 @@ use limiter_common::{
         layout::{TALLIES, map, shared},
         policy::Head,
         state::{Bucket, SLOTS},
-        table::{Debts, PROBATION_SLOTS, Set, Source, WAYS},
+        table::{Debts, PROBATION_SLOTS, Set, WAYS},
     },
     algorithm::{kind::Kind, meter::Measure, rate::SECOND},
+    memory::event::{AGAIN, kind},
     policy::limit::{BucketKey, Limit as Row},
 };
 use limiter_tests::{
+    older::{self, Source29},
     packet::{ACK, Frame, SYN},
     program::{Clock, SMALL, Sizes, TestProgram, Verdict, typed},
 };
@@ -131,21 +133,59 @@ fn describe(pins: &Pins, older: Description) {
 /// Has an instance look as layout 28 left it.
 fn move_shared_entries(program: &TestProgram) {
     let make = |pins: &Pins| {
-        let sources: Array<_, Source> = typed(pins, map::SOURCES).unwrap();
-        let untracked: Array<_, Source> = typed(pins, map::SHARED_SOURCES).unwrap();
-        let mut shared = Array::<MapData, Source>::create(shared::LEN, 0).unwrap();
+        older::replace_sources(pins, |source| Source29::of(source, 0, 0)).unwrap();
+        // Entries of either map, as words.
+        let sources: Array<_, [u64; 32]> = typed(pins, map::SOURCES).unwrap();
+        let untracked: Array<_, [u64; 32]> = typed(pins, map::SHARED_SOURCES).unwrap();
+        let mut shared = Array::<MapData, [u64; 32]>::create(shared::LEN, 0).unwrap();
         for number in 0..shared::LEN {
             let from = if number == shared::UNTRACKED { &untracked } else { &sources };
             shared.set(number, from.get(&number, 0).unwrap(), 0).unwrap();
         }
         fs::remove_file(pins.map(map::SHARED_SOURCES)).unwrap();
         shared.pin(pins.map(map::SHARED_SOURCES)).unwrap();
-        cut::<Source>(pins, map::SOURCES, 0..shared::LEN);
+        cut::<Source29>(pins, map::SOURCES, 0..shared::LEN);
         let layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
         let own = layout.get(&0, 0).unwrap();
+        let own = Source29::describe(own, 0);
         describe(pins, Description { layout: 28, source_first: 0, ..own });
     };
     program.on_pins(make).unwrap();
+}
+
+/// Has an instance look as layout 29 left it: its sources were refused last, and that was told last, then.
+fn split_episodes(program: &TestProgram, last: u64, told: u64) {
+    let make = |pins: &Pins| {
+        older::replace_sources(pins, |source| {
+            let times = if source.entry.episode == 0 { (0, 0) } else { (last, told) };
+            Source29::of(source, times.0, times.1)
+        })
+        .unwrap();
+        let layout: Array<_, Description> = typed(pins, map::LAYOUT).unwrap();
+        describe(pins, Source29::describe(layout.get(&0, 0).unwrap(), 0));
+    };
+    program.on_pins(make).unwrap();
+}
+
+/// A source that is over its limits is still, and that is told again when it would have been.
+#[test]
+fn the_time_in_which_a_source_is_over_its_limits_goes_on() {
+    let limited = policy(&[(Builtin::Source, tokens(1))]);
+    let mut program = TestProgram::fresh(SMALL, &limited, Clock::Test).unwrap();
+    let refused_at = |program: &mut TestProgram, now: u64| -> Vec<(u16, u16)> {
+        program.at(now).unwrap();
+        assert!(program.run_many(&udp(A), 9).unwrap() < 9);
+        program.notices().unwrap().iter().map(|it| (it.kind, it.again)).collect()
+    };
+    assert_eq!(refused_at(&mut program, NOW), [(kind::LIMITED, 0)]);
+    split_episodes(&program, NOW | 1, (NOW - AGAIN / 2) | 1);
+    let Exchanged { from, lost, .. } = program.resize(&SMALL).unwrap();
+    assert_eq!((from, lost), (Some(29), 0));
+    for second in (2..AGAIN / 2 / SECOND).step_by(4) {
+        assert_eq!(refused_at(&mut program, NOW + second * SECOND), [], "{second}");
+    }
+    assert_eq!(refused_at(&mut program, NOW + AGAIN / 2), [(kind::LIMITED, 1)]);
+    program.check_accounts().unwrap();
 }
 
 /// Frames without a source, and sources without room, owe what they owed.

@@ -163,8 +163,9 @@ fn known(program: &TestProgram, policy: &Policy) -> Vec<String> {
     let sources = SOURCES.map(|address| {
         let key = Address::from(address.parse::<IpAddr>().unwrap());
         let KeyPrefix { ipv4, ipv6 } = policy.key_prefix;
-        let source = program.source(&key.masked(&Mask::new(ipv4, ipv6))).unwrap();
-        let source = source.map(|it| (it.passed, it.dropped, it.words, it.scales));
+        let source = program.whole_source(&key.masked(&Mask::new(ipv4, ipv6))).unwrap();
+        let limits = source.map(|it| [0, 1, 2, 3, 4, 5, 6, 7].map(|place| it.limit(place)));
+        let source = source.map(|it| (it.entry.passed, it.entry.dropped, limits));
         format!("{address}: {source:?}")
     });
     limits.chain(sources).collect()
@@ -268,7 +269,7 @@ fn a_source_that_can_do_without_the_clock_is_charged_by_the_tick() {
             program.at(tick + 3 * TICK / 4).unwrap();
             assert_eq!(program.run_many(&late[way], 1).unwrap(), 1);
         }
-        program.source(&Address::v4([10, 0, 0, 2])).unwrap().unwrap().words
+        program.whole_source(&Address::v4([10, 0, 0, 2])).unwrap().unwrap().words()
     });
     assert_eq!(words[0], words[1]);
 }

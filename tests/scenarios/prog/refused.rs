@@ -147,7 +147,10 @@ fn who_is_refused_beside_a_wider_limit_is_charged_to_neither() {
     }
     let state = |program: &TestProgram| {
         let words: Vec<u64> = program.buckets().unwrap().iter().map(|(_, it)| it.word).collect();
-        (words, [A, rival].map(|it| program.source(&Address::v4(it)).unwrap().unwrap().words))
+        (
+            words,
+            [A, rival].map(|it| program.whole_source(&Address::v4(it)).unwrap().unwrap().words()),
+        )
     };
     let before = state(&program);
     for after in [0, 1, 1_000, 1_002] {
@@ -202,7 +205,8 @@ fn what_a_wider_limit_refuses_is_charged_to_no_narrower_one() {
             limit("wide", &source, tokens(5)),
         ]));
         exhaust(&mut program, &udp(A));
-        let words = |program: &TestProgram| program.source(&Address::v4(A)).unwrap().unwrap().words;
+        let words =
+            |program: &TestProgram| program.whole_source(&Address::v4(A)).unwrap().unwrap().words();
         let before = words(&program);
         for after in 0..3 {
             program.at(NOW + 2 + (after << 22)).unwrap();

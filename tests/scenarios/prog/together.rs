@@ -28,12 +28,12 @@ const B: [u8; 4] = [198, 51, 100, 1];
 type Words = ([u64; INLINE], Vec<(BucketKey, State)>, Vec<(BucketKey, Wide)>);
 
 fn words(program: &TestProgram) -> Words {
-    let source = program.source(&Address::v4(A)).unwrap().unwrap();
+    let source = program.whole_source(&Address::v4(A)).unwrap().unwrap();
     let mut buckets = program.buckets().unwrap();
     let mut wide_states = program.wide_states().unwrap();
     buckets.sort_by_key(|(key, _)| *key);
     wide_states.sort_by_key(|(key, _)| *key);
-    (source.words, buckets, wide_states)
+    (source.words(), buckets, wide_states)
 }
 
 /// Whichever of many limits refuses a packet, the others keep their state.

@@ -62,8 +62,13 @@ pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
     sandbox.inside(&host.namespace, || {
         let pins = Pins::new(format!("{BPFFS}/events"));
         // So much room that each source gets an entry of its own.
-        let sizes =
-            Sizes { sources: SOURCES * 8, buckets: 1 << 10, wide_states: 1 << 10, overrides: 1 };
+        let sizes = Sizes {
+            sources: SOURCES * 8,
+            buckets: 1 << 10,
+            wide_states: 1 << 10,
+            overrides: 1,
+            further: false,
+        };
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, SCANT)?;
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
@@ -134,7 +139,7 @@ impl<'a> Field<'a> {
         for number in 0..self.sources.len() {
             let source = self.sources.get(&number, 0)?;
             if source.binding != 0 {
-                self.spent.push((number, Source { refused: 0, told: 0, ..source }));
+                self.spent.push((number, Source { episode: 0, ..source }));
             }
         }
         let count = self.spent.len();

@@ -97,8 +97,13 @@ impl Ring {
         if let Some(bucket) = contest.bucket() {
             policy.set_default(Builtin::Source, bucket)?;
         }
-        let sizes =
-            Sizes { sources: 1 << 16, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
+        let sizes = Sizes {
+            sources: 1 << 16,
+            buckets: 1 << 12,
+            wide_states: 1 << 11,
+            overrides: 1,
+            further: false,
+        };
         // A program can only be attached in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {
             let mut instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;

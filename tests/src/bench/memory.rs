@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use limiter_tests::sandbox::BPFFS;
-use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, sizes::Sizes};
+use limiter_userspace::{
+    datapath::{bpffs::Pins, instance::Instance, sizes::Sizes},
+    policy::inline_limits,
+};
 
 use super::setting::Setting;
 
@@ -19,7 +22,10 @@ pub(crate) struct Memory {
 pub(crate) fn measure() -> Result<Memory> {
     let bytes = |sizes: Sizes| -> Result<u64> {
         let pins = Pins::new(format!("{BPFFS}/memory"));
-        let instance = Instance::open_or_create(&pins, &sizes, &Setting::Source.policy()?, None)?;
+        let policy = Setting::Source.policy()?;
+        // As `limiter attach --policy` makes them.
+        let sizes = sizes.for_limits(inline_limits(&policy));
+        let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         let bytes = instance.maps().memory()?;
         instance.close()?;
         Ok(bytes)

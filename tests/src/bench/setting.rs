@@ -231,9 +231,14 @@ impl Setting {
 
     /// The sizes of its tables.
     pub(crate) fn sizes(self) -> Sizes {
-        let small =
-            Sizes { sources: 1 << 16, buckets: 1 << 16, wide_states: 1 << 11, overrides: 1 << 10 };
-        match self {
+        let small = Sizes {
+            sources: 1 << 16,
+            buckets: 1 << 16,
+            wide_states: 1 << 11,
+            overrides: 1 << 10,
+            further: false,
+        };
+        let sizes = match self {
             Self::SpoofedDefault | Self::SpoofedOwingDefault => Sizes::default(),
             Self::Overrides(number) => {
                 Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
@@ -243,7 +248,11 @@ impl Setting {
                 Sizes { sources, ..small }
             }
             _ => small,
-        }
+        };
+        // As `limiter attach --policy` makes them.
+        sizes.for_limits(
+            self.policy().map_or(0, |policy| limiter_userspace::policy::inline_limits(&policy)),
+        )
     }
 
     /// The limits to which every conforming frame is charged.

@@ -18,7 +18,7 @@ use super::{
     super::{
         answer::{Answer, Standing, Verdict},
         lease::{Lease, Numbers as LeaseNumbers},
-        rules::{MOST_AT_ONCE, Numbers, Rules},
+        rules::{Numbers, Rules},
         table::{Entry, Key, StateWord, Table},
     },
     counts::Tally,
@@ -359,7 +359,6 @@ fn numbers_at<'d>(rules: &'d Rules, told: &'d [Numbers], place: usize) -> &'d Nu
 impl<'d> Group for Limited<'d> {
     type Word = StateWord<'d>;
     type Policer = Meter;
-    const LEN: usize = MOST_AT_ONCE;
 
     fn bill(&mut self) -> &mut Bill {
         &mut self.bill

@@ -33,6 +33,7 @@ use crate::{
     output::stream::Output,
     policy::{
         document::diff,
+        inline_limits,
         units::{Burst, parse_burst},
     },
 };
@@ -63,7 +64,7 @@ pub(super) struct Attach {
     /// Logs and lists of open connections kept at once [default: one for 128 sources]
     #[arg(alias = "ledgers", long, value_name = "N", value_parser = size)]
     wide_states: Option<u32>,
-    /// Distinct combinations of limits for sources [default: one for 16 sources]
+    /// Distinct combinations of limits for sources [default: one for 64 sources; more where a policy needs them]
     #[arg(long, value_name = "N", value_parser = size)]
     overrides: Option<u32>,
     /// Hash sources and keys by other random numbers, keeping all state: who found out which of them share a part of
@@ -144,10 +145,11 @@ impl Attach {
         let (mut instance, unread) = match asked.unread.take() {
             None => {
                 let _progress = Progress::of("loading the program and making the tables");
+                let policy = &asked.new.layers.policy;
                 (
                     Instance::open_or_create(
                         pins,
-                        &self.sizes().in_whole_sets(),
+                        &self.sizes().in_whole_sets().for_limits(inline_limits(policy)),
                         &asked.first(),
                         None,
                     )?,
@@ -292,6 +294,7 @@ impl Attach {
             buckets: self.buckets.unwrap_or(default.buckets),
             wide_states: self.wide_states.unwrap_or(default.wide_states),
             overrides: self.overrides.unwrap_or(default.overrides),
+            ..default
         }
     }
 
@@ -305,6 +308,7 @@ impl Attach {
             buckets: buckets.unwrap_or(running.buckets),
             wide_states: wide_states.unwrap_or(running.wide_states),
             overrides: self.overrides.unwrap_or(running.overrides),
+            ..running
         };
         if instance.is_fresh() || asked == running && !self.new_seed {
             Ok(None)
@@ -331,8 +335,22 @@ fn interrupted(interface: &str, driver: &str) -> Option<String> {
     interruption(driver).map(|interrupts| format!("{interface}: attaching {interrupts}"))
 }
 
-/// Makes the policy that is asked for the one in force, for the interfaces that are attached now.
+/// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Makes room for it first where
+/// it takes that.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
+    let mut applied = try_apply(instance, asked);
+    for _ in 0..Error::KINDS_OF_ROOM {
+        match &applied {
+            Err(refused) if refused.is_for_room() && instance.enlarge(refused)?.is_some() => {}
+            _ => break,
+        }
+        applied = try_apply(instance, asked);
+    }
+    applied
+}
+
+/// The same where there is room.
+fn try_apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
     let changing = instance.lock_changes()?;
     if instance.is_fresh() {
         // It has it already, unless it is to be for a time or about what was attached since. Bans may have come

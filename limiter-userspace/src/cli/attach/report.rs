@@ -266,7 +266,7 @@ fn print_exchanged(table: &Table, output: &mut Output) -> Result<()> {
         writeln!(output, "Brought from layout {layout} to this version; {said}.")?;
         return Ok(());
     }
-    let Sizes { sources, buckets, wide_states, overrides } = sizes;
+    let Sizes { sources, buckets, wide_states, overrides, .. } = sizes;
     let [sources, buckets, wide_states, overrides] =
         [sources, buckets, wide_states, overrides].map(|size| grouped((*size).into()));
     let seed = if *new_seed { ", hashed by another seed" } else { "" };

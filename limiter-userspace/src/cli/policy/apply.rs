@@ -228,7 +228,7 @@ fn dry_run(
     let kept = keep(session, &mut layers, Some(&maps), unix())?;
     let changes = diff(&running.policy, policy);
     let makes_room = match maps.check(&layers) {
-        Err(Error::Capacity { .. }) => true,
+        Err(refused) if refused.is_for_room() => true,
         checked => checked.map(|()| false)?,
     };
     let absent = maps.absent_interfaces(policy)?;

@@ -3,47 +3,55 @@
 //! They are copied shortly before the new program runs. What the old one charges to them after that, and all that it counted
 //! there, `limiter_carry` merges.
 
-use std::{thread, time::Duration};
+use std::{os::fd::AsFd as _, thread, time::Duration};
 
 use aya::maps::{Array, MapData};
 use limiter_common::{
     abi::{
+        description::Description,
         layout::{map, shared},
-        table::Source,
+        table::{ENTRY_PLACES, FurtherLimits, LimitState, Source},
     },
     algorithm::binding::Binding,
-    base::tally::Tally,
+    policy::limit::INLINE,
 };
 
 use super::{Old, TRIES};
 use crate::{
     datapath::{
         maps::Maps,
-        object::{object, typed},
+        object::{missing, object, pinned, typed},
+        sys,
     },
-    error::Result,
+    error::{Error, Result},
 };
 
-/// Copies them, unless entries have other fields in the old layout. No packet may go by the new ones. Returns how many packets
-/// brought up to date all the time: those begin anew.
+/// Copies them. No packet may go by the new ones. Returns how many packets brought up to date all the time: those begin anew.
 pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
-    let mut lost = 0;
-    if !old.layout.has_own_sources() {
-        return Ok(lost);
-    }
+    let layout = &old.layout;
+    let sources = Values::open(old, layout.shared_sources())?;
+    let further = match old.from.tables.has_further {
+        0 => None,
+        _ => Some(Values::open(old, map::FURTHER_LIMITS)?),
+    };
     let failed = |error| object("copy the entries that sources share", &error);
-    let from: Array<MapData, Source> = typed(&old.from.pins, old.layout.shared_sources())?;
     let mut to: Array<MapData, Source> = typed(&maps.pins, map::SOURCES)?;
+    let mut to_further: Array<MapData, FurtherLimits> = typed(&maps.pins, map::FURTHER_LIMITS)?;
+    let mut lost = 0;
     for number in (0..shared::LEN).filter(|number| *number != shared::UNTRACKED) {
         let mut is_whole = false;
         for _ in 0..TRIES {
-            let entry = from.get(&number, 0).map_err(failed)?;
-            let after = from.get(&number, 0).map_err(failed)?.binding;
+            let entry = sources.get(number)?;
+            let limits = further.as_ref().map(|further| further.get(number)).transpose()?;
+            let binding = |entry: &Value| entry.word(layout.source_binding, 0);
+            let after = binding(&sources.get(number)?);
             // While a packet brings it up to date, it is not whole.
-            if !Binding(after).is_locked() && after == entry.binding {
-                let (binding, none) = (Source::NEW.binding, Tally::default());
-                let copy = Source { binding, pending: 0, passed: none, dropped: none, ..entry };
-                to.set(number, copy, 0).map_err(failed)?;
+            if !Binding(after).is_locked() && after == binding(&entry) {
+                let (source, further) = copy(layout, &entry, limits.as_ref());
+                to.set(number, source, 0).map_err(failed)?;
+                if number < to_further.len() {
+                    to_further.set(number, further, 0).map_err(failed)?;
+                }
                 is_whole = true;
                 break;
             }
@@ -52,4 +60,78 @@ pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
         lost += u32::from(!is_whole);
     }
     Ok(lost)
+}
+
+/// What an old entry, and what is beside it, owes to limits, in an entry that is not bound yet. What it counted stays there.
+fn copy(layout: &Description, entry: &Value, beside: Option<&Value>) -> (Source, FurtherLimits) {
+    let in_entry = if layout.entry_places == 0 { INLINE } else { layout.entry_places as usize };
+    let state = |place: usize| {
+        let at = |value: &Value, [words, scales, limit_ids]: [u32; 3], place| LimitState {
+            word: value.word(words, place),
+            scale: value.word(scales, place),
+            limit_id: value.half(limit_ids, place),
+        };
+        if let Some(place) = place.checked_sub(in_entry) {
+            let fields = [layout.further_words, layout.further_scales, layout.further_limit_ids];
+            beside.map_or(LimitState::default(), |beside| at(beside, fields, place))
+        } else {
+            let fields = [layout.source_words, layout.source_scales, layout.source_limit_ids];
+            at(entry, fields, place)
+        }
+    };
+    let (mut source, mut further) = (Source::NEW, FurtherLimits::default());
+    for place in 0..ENTRY_PLACES {
+        let LimitState { word, scale, limit_id } = state(place);
+        (source.words[place], source.scales[place]) = (word, scale);
+        source.limit_ids[place] = limit_id;
+    }
+    for place in 0..INLINE - ENTRY_PLACES {
+        let LimitState { word, scale, limit_id } = state(ENTRY_PLACES + place);
+        (further.words[place], further.scales[place]) = (word, scale);
+        further.limit_ids[place] = limit_id;
+    }
+    (source, further)
+}
+
+/// The values of an array of any layout.
+struct Values {
+    map: MapData,
+    bytes: usize,
+    name: &'static str,
+}
+
+impl Values {
+    fn open(old: &Old, name: &'static str) -> Result<Self> {
+        let map = pinned(&old.from.pins, name)?.ok_or_else(|| missing(name))?;
+        let info = map.info().map_err(|error| object("look at a map", &error))?;
+        let bytes = info.value_size() as usize;
+        Ok(Self { map, bytes, name })
+    }
+
+    fn get(&self, number: u32) -> Result<Value> {
+        let value = sys::value(self.map.fd().as_fd(), number, self.bytes);
+        value
+            .map(Value)
+            .map_err(|error| Error::system(format!("read the map {}", self.name), error))
+    }
+}
+
+/// The bytes of a value.
+struct Value(Vec<u8>);
+
+impl Value {
+    /// The word `index` of those that begin at `offset`, in bytes; 0 if the value ends before it.
+    fn word(&self, offset: u32, index: usize) -> u64 {
+        self.read(offset, index).map_or(0, u64::from_ne_bytes)
+    }
+
+    /// The same of numbers of 32 bits.
+    fn half(&self, offset: u32, index: usize) -> u32 {
+        self.read(offset, index).map_or(0, u32::from_ne_bytes)
+    }
+
+    fn read<const N: usize>(&self, offset: u32, index: usize) -> Option<[u8; N]> {
+        let at = (offset as usize).checked_add(index * N)?;
+        self.0.get(at..at.checked_add(N)?)?.try_into().ok()
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use limiter_common::{
-    abi::layout::TALLIES,
+    abi::{layout::TALLIES, table::ENTRY_PLACES},
     base::seed::Seed,
     policy::limit::{INLINE, LIMITS, TENANTS},
 };
@@ -100,13 +100,14 @@ impl Assignment {
         self.places.get(&identity.name)?.get(&identity.layer)
     }
 
-    /// The assignment for `limits`, in the order of their bits, under a policy of this epoch. Limits that
-    /// stay keep their places.
+    /// The assignment for `limits`, in the order of their bits, under a policy of this epoch, where the entry of a source has
+    /// room for the inline limits at so many places. Limits that stay keep their places.
     pub fn next(
         &self,
         limits: impl Iterator<Item = Identity>,
         keeping: Keeping,
         epoch: u32,
+        places: usize,
     ) -> Self {
         let limits: Vec<Identity> = limits.collect();
         let mut next = Self { places: BTreeMap::new(), ..self.clone() };
@@ -152,7 +153,7 @@ impl Assignment {
         // look-up there.
         new.sort_by_key(|identity| identity.conditions);
         for identity in new {
-            let word = next.word(identity, self);
+            let word = next.word(identity, self, places);
             let layers = next.places.get_mut(&identity.name);
             if let Some(place) = layers.and_then(|layers| layers.get_mut(&identity.layer)) {
                 place.word = word;
@@ -290,12 +291,17 @@ impl Assignment {
             .unwrap_or(0)
     }
 
-    /// A free word, if the limit can be inline. One that `before` does not use either is preferred, so that
-    /// its state is not lost if that policy comes back.
-    fn word(&self, identity: &Identity, before: &Self) -> Option<usize> {
+    /// Whether a limit has a word that an entry has no room for.
+    pub fn has_further(&self) -> bool {
+        self.places().any(|place| place.word.is_some_and(|word| word >= ENTRY_PLACES))
+    }
+
+    /// A free word, if the limit can be inline: one of so many that entries have room for, if there is such a one. One that
+    /// `before` does not use either is preferred, so that its state is not lost if that policy comes back.
+    fn word(&self, identity: &Identity, before: &Self, places: usize) -> Option<usize> {
         let taken = |held: &Self, word| held.places().any(|place| place.word == Some(word));
-        let mut free = (0..INLINE).filter(|word| identity.inline && !taken(self, *word));
-        free.clone().find(|word| !taken(before, *word)).or_else(|| free.next())
+        let free = (0..INLINE).filter(|word| identity.inline && !taken(self, *word));
+        free.min_by_key(|word| (*word >= places, taken(before, *word), *word))
     }
 }
 

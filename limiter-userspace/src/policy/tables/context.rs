@@ -18,6 +18,8 @@ pub struct Context {
     pub tick: u64,
     /// The number of CPUs that process packets; 0 if it is unknown, which counts as 1.
     pub cpus: u64,
+    /// The inline limits that the entry of a source has room for; 0 if that is unknown, which counts as all.
+    pub places: usize,
     /// The attached interfaces.
     pub interfaces: Vec<Port>,
 }

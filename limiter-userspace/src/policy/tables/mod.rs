@@ -63,6 +63,13 @@ pub struct Tables {
     pub control: Vec<Budgets>,
 }
 
+impl Tables {
+    /// The inline limits that the entry of a source needs room for.
+    pub fn places(&self) -> usize {
+        self.settings.inline.iter().rposition(|bit| *bit != 0).map_or(0, |last| last + 1)
+    }
+}
+
 /// Compiles a policy and the run-time lists beside it. `held` is the assignment of the policy in force;
 /// limits that stay keep their state. Returns the tables and their assignment.
 ///
@@ -95,7 +102,8 @@ fn compile_held(
     let limits = || rows.iter().map(rows::Row::identity);
     let mut numbered = held.clone();
     numbered.number_tenants(policy.tenants.keys(), limits())?;
-    let mut held = numbered.next(limits(), keeping, context.epoch);
+    let places = if context.places == 0 { INLINE } else { context.places };
+    let mut held = numbered.next(limits(), keeping, context.epoch, places);
     let limit_ids = rows.limit_ids(&held);
     held.know_penalties(&numbered, limit_ids.into_iter());
     held.slots = policy.slots(&context.interfaces, &numbered.slots);
@@ -106,6 +114,13 @@ fn compile_held(
     held.stale = stale;
     held.compiled = Some((context.unix, context.monotonic));
     Ok((tables, held))
+}
+
+/// The limits of a policy whose state could be in the entry of a source, at most as many as any entry has room for. None of one
+/// that cannot be compiled.
+pub fn inline_limits(policy: &Policy) -> usize {
+    let Ok(rows) = Rows::new(policy) else { return 0 };
+    rows.iter().filter(|row| row.identity().inline).count().min(INLINE)
 }
 
 /// Compiles the policy in force again, to the same tables, from what is stored with it. An older version

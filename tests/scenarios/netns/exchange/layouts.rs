@@ -11,11 +11,16 @@ use limiter_common::{
         description::{Description, SHARED},
         layout::{LAYOUT_VERSION, map},
         state::{Offence, OffenceKey, OffenceRecord},
-        table::Source,
+        table::FurtherLimits,
     },
     memory::offence::LINES,
 };
-use limiter_tests::{packet::Frame, process::kill, program::typed};
+use limiter_tests::{
+    older::{self, Source29},
+    packet::Frame,
+    process::kill,
+    program::typed,
+};
 use limiter_userspace::datapath::program::{Clock, Program};
 use serde_json::Value;
 
@@ -51,39 +56,19 @@ fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
     #[derive(Clone, Copy)]
     struct Older {
         word: u64,
-        source: Source,
+        source: Source29,
     }
     // SAFETY: integers alone, without padding.
     #[expect(unsafe_code, reason = "a value of a map")]
     unsafe impl aya::Pod for Older {}
     on_pins(&net, |pins| {
-        let now: Array<MapData, Source> = typed(pins, map::SOURCES).unwrap();
-        let mut older = Array::<MapData, Older>::create(now.len(), 0).unwrap();
-        for (number, source) in (0..).zip(now.iter()) {
-            let source = source.unwrap();
-            if source.binding != 0 {
-                older.set(number, Older { word: u64::MAX, source }, 0).unwrap();
-            }
-        }
-        let path = pins.map(map::SOURCES);
-        fs::remove_file(&path).unwrap();
-        older.pin(&path).unwrap();
+        older::replace_sources(pins, |source| Older {
+            word: u64::MAX,
+            source: Source29::of(source, 0, 0),
+        })
+        .unwrap();
     });
-    let mut older = Description { layout: LAYOUT_VERSION - 1, ..layout(&net) };
-    for offset in [
-        &mut older.source_binding,
-        &mut older.source_address,
-        &mut older.source_words,
-        &mut older.source_scales,
-        &mut older.source_limit_ids,
-        &mut older.source_pending,
-        &mut older.source_dropped,
-        &mut older.source_passed,
-        &mut older.source_refused,
-        &mut older.source_told,
-    ] {
-        *offset += 8;
-    }
+    let older = Source29::describe(layout(&net), size_of::<u64>() as u32);
     set_layout(&net, older);
     // Nothing but attaching touches it.
     for command in ["status", "limit set source --rate 9/s", "deny add 203.0.113.9"] {
@@ -94,6 +79,11 @@ fn an_older_layout_is_brought_over_by_what_it_says_of_itself() {
     assert!(said.contains("Brought from layout") && said.contains("1 debt was carried"), "{said}");
     assert_eq!((send(10), send(11)), (0, 0));
     assert_eq!(net.counted("198.18.0.10").0, passed);
+    // Its policy has one limit of a source.
+    on_pins(&net, |pins| {
+        let further: Array<MapData, FurtherLimits> = typed(pins, map::FURTHER_LIMITS).unwrap();
+        assert_eq!(further.len(), 1);
+    });
     net.run("limit set source --rate 9/s");
 }
 

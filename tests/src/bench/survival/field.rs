@@ -50,7 +50,13 @@ impl Field {
         let pins = Pins::new(format!("{BPFFS}/survival"));
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, limit)?;
-        let sizes = Sizes { sources: ROOM, buckets: 1 << 12, wide_states: 1 << 11, overrides: 1 };
+        let sizes = Sizes {
+            sources: ROOM,
+            buckets: 1 << 12,
+            wide_states: 1 << 11,
+            overrides: 1,
+            further: false,
+        };
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         main_program::put(&pins, &mut Program::load(&pins, false, Clock::Monotonic)?, false)?;
         let program = Program::load_dispatcher(&pins, ESTABLISHED_SLOT, false)?;

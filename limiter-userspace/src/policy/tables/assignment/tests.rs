@@ -12,7 +12,7 @@ fn identity(name: &str, inline: bool) -> Identity {
 
 fn next(held: &Assignment, epoch: u32, names: &[&str]) -> Assignment {
     let limits = names.iter().map(|name| identity(name, !name.starts_with('k')));
-    held.next(limits, Keeping::All, epoch)
+    held.next(limits, Keeping::All, epoch, INLINE)
 }
 
 /// The limit id, the tally and the word of a limit.
@@ -52,7 +52,7 @@ fn those_without_a_word_of_their_own_have_a_key() {
     assert_eq!(names[1..].iter().map(|name| word(&later, name)).collect::<Vec<_>>(), words[1..]);
     // If there are too many keyed limits, they move; the others stay where they are.
     let limits = names[2..].iter().map(|name| identity(name, true));
-    let moved = held.next(limits, Keeping::ButKeyed, 2);
+    let moved = held.next(limits, Keeping::ButKeyed, 2, INLINE);
     assert!(["c", "h"].iter().all(|name| place(&moved, name) == place(&held, name)));
     assert_eq!(place(&moved, "i"), (129, 10, Some(0)));
     assert_eq!(place(&moved, "j"), (130, 11, Some(1)));
@@ -68,7 +68,7 @@ fn those_that_most_packets_are_about_have_words() {
     let limits = conditions
         .iter()
         .map(|(name, count)| Identity { conditions: *count, ..identity(name, true) });
-    let held = Assignment::default().next(limits, Keeping::All, 1);
+    let held = Assignment::default().next(limits, Keeping::All, 1, INLINE);
     let place_of = |name: &str| place(&held, name);
     let words: Vec<_> = conditions.iter().map(|(name, _)| place_of(name).2).collect();
     let first = [Some(7), Some(1), Some(3), Some(0), Some(2), None];
@@ -91,7 +91,7 @@ fn a_layer_is_known_by_what_it_admits_and_then_by_its_number() {
         layers.iter().map(|layer| held.get(layer).unwrap().limit_id).collect()
     };
     let next = |held: &Assignment, epoch, layers: &[Identity]| {
-        held.next(layers.iter().cloned(), Keeping::All, epoch)
+        held.next(layers.iter().cloned(), Keeping::All, epoch, INLINE)
     };
     let first = layers(&[10, 600]);
     let held = next(&Assignment::default(), 1, &first);
@@ -133,11 +133,11 @@ fn a_policy_that_was_taken_back_has_used_its_stamps_and_numbers() {
 fn budgets_of_tenants_begin_anew_when_there_are_no_more_numbers() {
     let by_tenant = || Identity { by_tenant: true, ..identity("tenants", false) };
     let limits = || [by_tenant(), identity("others", false)].into_iter();
-    let mut held = Assignment::default().next(limits(), Keeping::All, 1);
+    let mut held = Assignment::default().next(limits(), Keeping::All, 1, INLINE);
     held.last_tenant = TENANTS as u32;
     let before = held.clone();
     held.number_tenants(["x".to_owned()].iter(), limits()).unwrap();
-    let held = held.next(limits(), Keeping::All, 2);
+    let held = held.next(limits(), Keeping::All, 2, INLINE);
     assert_eq!(held.tenant("x"), 1);
     assert_ne!(
         held.get(&by_tenant()).unwrap().limit_id,
@@ -157,7 +157,7 @@ proptest! {
             names.dedup();
             // Names with one digit are keyed limits.
             let of = |name: &String| identity(name, !name.len().is_multiple_of(3));
-            let after = held.next(names.iter().map(of), Keeping::All, epoch);
+            let after = held.next(names.iter().map(of), Keeping::All, epoch, INLINE);
             prop_assert_eq!(after.places.len(), names.len());
             for name in &names {
                 let place = *after.get(&of(name)).unwrap();
