@@ -109,7 +109,7 @@ impl SourceEntry {
         (unsafe { bound(self.source) }) == self.binding
     }
 
-    /// The word of the inline limit at a place, which [is there](has_place).
+    /// The word of the inline limit at a place, which is one that is there.
     #[inline(always)]
     pub(crate) fn cell(&self, scratch: &PacketScratch, place: usize) -> Option<BoundWord> {
         let state = LimitRef::at(scratch.entry_id, self.source, place)?;

@@ -35,7 +35,7 @@ use crate::{
         scratch::{PacketScratch, Recalled},
     },
     policy::active,
-    table::record::{LimitRef, Places},
+    table::record::{LimitRef, Places, has_place},
 };
 
 /// Reads a field of [`OLD_TABLES`].
@@ -278,6 +278,9 @@ pub(super) extern "C" fn merge_limit(from: u32, to: u32, place: u32, now: u64) -
     };
     let place = place as usize & (INLINE - 1);
     let LimitState { word: brought, scale, limit_id } = old.limit(from, place);
+    if !has_place(place) {
+        return 0;
+    }
     let Some(state) = LimitRef::at(to, new, place) else { return 0 };
     // SAFETY: a map value that was just looked up; its fields are aligned words.
     let (entry, word) =

@@ -64,7 +64,7 @@ impl Places {
         true
     }
 
-    /// That at a place.
+    /// That at a place that [is there](has_place).
     #[inline(always)]
     pub(crate) fn at(&self, place: usize) -> LimitRef {
         if is_beside(place) {
@@ -84,7 +84,7 @@ pub(crate) struct LimitRef {
 }
 
 impl LimitRef {
-    /// That at a place of an entry, which was looked up in this run of the program and has this number; `None` if it is not there.
+    /// That at a place that [is there](has_place), of an entry which was looked up in this run of the program and has this number.
     #[inline(always)]
     pub(crate) fn at(number: u32, source: *mut Source, place: usize) -> Option<Self> {
         if !is_beside(place) {
@@ -158,14 +158,26 @@ pub(crate) fn has_further() -> bool {
     HAS_FURTHER.load() != 0
 }
 
-/// Whether a place is none of the entry.
+/// Whether a place, which [is there](has_place), is none of the entry.
+#[inline(always)]
+fn is_beside(place: usize) -> bool {
+    has_further() && !is_first(place)
+}
+
+/// Whether there is a place for the state of an inline limit.
+#[inline(always)]
+pub(super) fn has_place(place: usize) -> bool {
+    has_further() || is_first(place)
+}
+
+/// Whether each entry has a place.
 ///
 /// Where a place is compared twice, Linux before 6.12 follows ways on which the answers differ, and no longer knows what it adds to
 /// a pointer there. So the bits of the place tell it, and each part is found by bits of it alone.
 #[inline(always)]
-fn is_beside(place: usize) -> bool {
+fn is_first(place: usize) -> bool {
     const { assert!(ENTRY_PLACES.is_power_of_two() && INLINE.is_power_of_two()) };
-    has_further() && black_box(place & (INLINE - ENTRY_PLACES)) != 0
+    black_box(place & (INLINE - ENTRY_PLACES)) == 0
 }
 
 /// The binding of an entry, if it is that of the source with this key, and of `epoch`.
