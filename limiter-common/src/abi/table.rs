@@ -131,12 +131,18 @@ impl WholeSource {
         }
     }
 
-    /// The word of the inline limit at a place.
-    pub const fn word(&mut self, place: usize) -> &mut u64 {
+    /// Sets the state of the inline limit at a place.
+    pub const fn set_limit(&mut self, place: usize, state: LimitState) {
+        let Self { entry, further } = self;
         if place < ENTRY_PLACES {
-            &mut self.entry.words[place]
+            entry.words[place] = state.word;
+            entry.scales[place] = state.scale;
+            entry.limit_ids[place] = state.limit_id;
         } else {
-            &mut self.further.words[place - ENTRY_PLACES]
+            let place = place - ENTRY_PLACES;
+            further.words[place] = state.word;
+            further.scales[place] = state.scale;
+            further.limit_ids[place] = state.limit_id;
         }
     }
 

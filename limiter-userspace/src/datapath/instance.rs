@@ -159,8 +159,8 @@ impl Instance {
     }
 
     /// The instance that exists, to attach and detach, or a new one with these sizes, this policy, and these
-    /// run-time lists beside those that were kept. The sizes are larger where these need more room. The policy comes from a document that is followed if it has
-    /// an origin. What an attach left that did not come to its end is removed first.
+    /// run-time lists beside those that were kept. The sizes are larger where these need more room. The policy comes from a
+    /// document that is followed if it has an origin. What an attach left that did not come to its end is removed first.
     ///
     /// # Errors
     /// As [`open`](Self::open), or why no maps can be made.
@@ -287,8 +287,8 @@ impl Instance {
     }
 
     /// Calls `attempt`. If that is refused for want of room, makes room and calls it once more, for each kind of room: another
-    /// process may have made the room by then. Returns also what was carried over, if this one made it. The caller holds no lock, as the one to attach
-    /// comes before that to change the policy.
+    /// process may have made the room by then. Returns also what was carried over, if this one made it. The caller holds no lock,
+    /// as the one to attach comes before that to change the policy.
     ///
     /// # Errors
     /// As `attempt`, or as [`make_room`](Self::make_room).

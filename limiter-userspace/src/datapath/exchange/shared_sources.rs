@@ -10,7 +10,7 @@ use limiter_common::{
     abi::{
         description::Description,
         layout::{map, shared},
-        table::{ENTRY_PLACES, FurtherLimits, LimitState, Source},
+        table::{FurtherLimits, LimitState, Source, WholeSource},
     },
     algorithm::binding::Binding,
     policy::limit::INLINE,
@@ -19,6 +19,7 @@ use limiter_common::{
 use super::{Old, TRIES};
 use crate::{
     datapath::{
+        bpffs::sides::word,
         maps::Maps,
         object::{missing, object, pinned, typed},
         sys,
@@ -47,8 +48,8 @@ pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
             let after = binding(&sources.get(number)?);
             // While a packet brings it up to date, it is not whole.
             if !Binding(after).is_locked() && after == binding(&entry) {
-                let (source, further) = copy(layout, &entry, limits.as_ref());
-                to.set(number, source, 0).map_err(failed)?;
+                let WholeSource { entry, further } = copy(layout, &entry, limits.as_ref());
+                to.set(number, entry, 0).map_err(failed)?;
                 if number < to_further.len() {
                     to_further.set(number, further, 0).map_err(failed)?;
                 }
@@ -63,34 +64,33 @@ pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
 }
 
 /// What an old entry, and what is beside it, owes to limits, in an entry that is not bound yet. What it counted stays there.
-fn copy(layout: &Description, entry: &Value, beside: Option<&Value>) -> (Source, FurtherLimits) {
+fn copy(layout: &Description, entry: &Value, beside: Option<&Value>) -> WholeSource {
     let in_entry = if layout.entry_places == 0 { INLINE } else { layout.entry_places as usize };
-    let state = |place: usize| {
-        let at = |value: &Value, [words, scales, limit_ids]: [u32; 3], place| LimitState {
-            word: value.word(words, place),
-            scale: value.word(scales, place),
-            limit_id: value.half(limit_ids, place),
+    let mut copied = WholeSource { entry: Source::NEW, ..WholeSource::default() };
+    for place in 0..INLINE {
+        let (value, fields, at) = match place.checked_sub(in_entry) {
+            None => {
+                let fields = [layout.source_words, layout.source_scales, layout.source_limit_ids];
+                (Some(entry), fields, place)
+            }
+            Some(at) => {
+                let fields =
+                    [layout.further_words, layout.further_scales, layout.further_limit_ids];
+                (beside, fields, at)
+            }
         };
-        if let Some(place) = place.checked_sub(in_entry) {
-            let fields = [layout.further_words, layout.further_scales, layout.further_limit_ids];
-            beside.map_or(LimitState::default(), |beside| at(beside, fields, place))
-        } else {
-            let fields = [layout.source_words, layout.source_scales, layout.source_limit_ids];
-            at(entry, fields, place)
-        }
-    };
-    let (mut source, mut further) = (Source::NEW, FurtherLimits::default());
-    for place in 0..ENTRY_PLACES {
-        let LimitState { word, scale, limit_id } = state(place);
-        (source.words[place], source.scales[place]) = (word, scale);
-        source.limit_ids[place] = limit_id;
+        let Some(value) = value else { break };
+        let [words, scales, limit_ids] = fields;
+        copied.set_limit(
+            place,
+            LimitState {
+                word: value.word(words, at),
+                scale: value.word(scales, at),
+                limit_id: value.half(limit_ids, at),
+            },
+        );
     }
-    for place in 0..INLINE - ENTRY_PLACES {
-        let LimitState { word, scale, limit_id } = state(ENTRY_PLACES + place);
-        (further.words[place], further.scales[place]) = (word, scale);
-        further.limit_ids[place] = limit_id;
-    }
-    (source, further)
+    copied
 }
 
 /// The values of an array of any layout.
@@ -122,16 +122,13 @@ struct Value(Vec<u8>);
 impl Value {
     /// The word `index` of those that begin at `offset`, in bytes; 0 if the value ends before it.
     fn word(&self, offset: u32, index: usize) -> u64 {
-        self.read(offset, index).map_or(0, u64::from_ne_bytes)
+        word(&self.0, offset as usize + index * size_of::<u64>())
     }
 
     /// The same of numbers of 32 bits.
     fn half(&self, offset: u32, index: usize) -> u32 {
-        self.read(offset, index).map_or(0, u32::from_ne_bytes)
-    }
-
-    fn read<const N: usize>(&self, offset: u32, index: usize) -> Option<[u8; N]> {
-        let at = (offset as usize).checked_add(index * N)?;
-        self.0.get(at..at.checked_add(N)?)?.try_into().ok()
+        let at = offset as usize + index * size_of::<u32>();
+        let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
+        u32::from_ne_bytes(bytes.copied().unwrap_or_default())
     }
 }
