@@ -192,26 +192,6 @@ pub enum Error {
         /// The largest size on this machine.
         most: u32,
     },
-    /// The policy has more profiles or meters than the instance has room for.
-    #[error("the policy has {needed} different {what}, but the instance has room for {capacity}")]
-    Capacity {
-        /// The things that are counted, in words.
-        what: &'static str,
-        /// The number of them in the policy.
-        needed: usize,
-        /// The number that the instance has room for.
-        capacity: u32,
-    },
-    /// The policy has more inline limits than the instance has room for.
-    #[error(
-        "the policy needs room for {needed} limits with the key `source`, but the instance has it for {room}"
-    )]
-    InlineRoom {
-        /// The number of them that the policy needs room for.
-        needed: usize,
-        /// The number that there is room for.
-        room: usize,
-    },
     /// The lists that commands of an older version set would be lost with the instance.
     #[error(
         "the run-time lists of an older version would be lost with its instance, and cannot be saved: {source}"
@@ -401,9 +381,7 @@ impl Error {
         match self {
             Self::Module(failure) => failure.exit_code(),
             Self::SizeRange { .. } | Self::NoFile { .. } | Self::UnitPath { .. } => 2,
-            Self::Capacity { .. }
-            | Self::InlineRoom { .. }
-            | Self::Impossible { .. }
+            Self::Impossible { .. }
             | Self::ChangeRefused { .. }
             | Self::Shared { .. }
             | Self::OwnSession { .. } => INVALID,
@@ -432,14 +410,6 @@ impl Error {
     pub fn is_of_policy(&self) -> bool {
         self.exit_code() == INVALID
     }
-
-    /// Whether a policy was refused for want of room in an instance, which an exchange of its tables makes.
-    pub(crate) const fn is_for_room(&self) -> bool {
-        matches!(self, Self::Capacity { .. } | Self::InlineRoom { .. })
-    }
-
-    /// The errors that are such, each of which may be told only after room was made for the other.
-    pub(crate) const KINDS_OF_ROOM: u32 = 2;
 
     /// The remedy, if one is known.
     pub fn remedy(&self) -> Option<String> {
@@ -508,13 +478,6 @@ impl Error {
             Self::Newer { .. } => "attached interfaces stay limited; use the newer version again, or lose its state: \
                                    `limiter detach --all`, then attach again"
                 .to_owned(),
-            Self::InlineRoom { .. } => {
-                "make room with `limiter policy apply`".to_owned()
-            }
-            Self::Capacity { needed, .. } => format!(
-                "make room with `limiter attach IFACE --overrides {}` or more, for an interface that is attached",
-                needed.next_power_of_two()
-            ),
             Self::Unkept { .. } => {
                 "save them elsewhere with `--state FILE`, and give that to the next `limiter attach` too"
                     .to_owned()

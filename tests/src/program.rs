@@ -77,6 +77,7 @@ pub const SMALL: Sizes = Sizes {
     wide_states: 1 << 11,
     overrides: 64,
     further: true,
+    keyed: true,
 };
 
 /// A wide state, as it was read.

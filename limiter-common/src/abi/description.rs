@@ -111,8 +111,11 @@ pub struct Description {
     pub further_scales: u32,
     /// See [`FurtherLimits::limit_ids`].
     pub further_limit_ids: u32,
+    /// Entries that [`map::BUCKETS`] has for buckets once a policy keeps some by other keys than `all`, in whole sets. 0 before
+    /// layout 31: it has all.
+    pub buckets: u32,
     /// 0.
-    pub reserved: [u32; 13],
+    pub reserved: [u32; 12],
 }
 
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
@@ -148,7 +151,8 @@ impl Description {
         further_words: 0,
         further_scales: 0,
         further_limit_ids: 0,
-        reserved: [0; 13],
+        buckets: 0,
+        reserved: [0; 12],
     };
 
     /// The description of this version's layout.
@@ -181,7 +185,8 @@ impl Description {
         further_words: offset_of!(FurtherLimits, words) as u32,
         further_scales: offset_of!(FurtherLimits, scales) as u32,
         further_limit_ids: offset_of!(FurtherLimits, limit_ids) as u32,
-        reserved: [0; 13],
+        buckets: 0,
+        reserved: [0; 12],
     };
 
     const fn versions() -> [u32; 24] {

@@ -21,7 +21,7 @@ use crate::{
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never
 /// used, but the state of older ones is [carried over](crate::abi::description).
-pub const LAYOUT_VERSION: u32 = 30;
+pub const LAYOUT_VERSION: u32 = 31;
 
 /// Names of the maps, as pins in the BPF file system. All but the
 /// controller's own are in the object file too.

@@ -83,6 +83,10 @@ pub struct Settings {
     pub rest: Key,
     /// Sets of [offences](crate::memory::offence); 0 if there is no such table.
     pub offence_sets: u32,
+    /// Sets of [handshakes](crate::memory::handshake).
+    pub handshake_sets: u32,
+    /// 0.
+    pub unused: u32,
     /// By what connections, datagrams, offences and the rest of keys are hashed.
     pub seed: Seed,
     /// By what sources and keys are hashed to their [places](crate::table::set::Place). Another one takes another table.
@@ -124,7 +128,7 @@ pub struct Settings {
     /// others, and have no state.
     pub drops: u64,
     /// 0, as in [`Profile::reserved`].
-    pub reserved: [[u64; 23]; 3],
+    pub reserved: [[u64; 17]; 4],
 }
 
 impl Settings {

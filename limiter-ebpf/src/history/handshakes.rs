@@ -88,7 +88,7 @@ impl Records {
     /// Those of the set of a connection with this key, of the table as the settings of an epoch have it.
     #[inline(always)]
     fn of(key: u64, epoch: u32) -> Option<Self> {
-        let sets = handshake::sets(settings(epoch)?.bucket_sets);
+        let sets = settings(epoch)?.handshake_sets;
         Some(Self(SYN_DEDUP.get_ptr_mut(handshake::set(key, sets))?))
     }
 

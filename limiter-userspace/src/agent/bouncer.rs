@@ -228,24 +228,20 @@ impl Bouncer {
         not_put(self.refused.insert(error))
     }
 
-    /// Puts the entries in force, as they are to be beside the lists that are in force then. `None` if there is no instance any more.
+    /// Puts the entries in force, as they are to be beside the lists that are in force then. Makes room for them where it takes that.
+    /// `None` if there is no instance any more.
     fn put(&self, host: &Host, held: &Pushed, now: u64) -> Result<Option<Plan>> {
-        let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(None) };
-        let mut layers = instance.maps().settled()?;
-        let mut plan = self.plan(layers.view(), host, held, now);
-        let entries = mem::take(&mut plan.entries);
-        layers.run_time.replace(&layers.policy, (List::Deny, SET), entries, now)?;
-        let put = instance.maps_mut().put_in_force(layers, None, None);
-        if let Err(refused) = &put {
-            // Making room takes the lock to attach, which comes before this one.
-            drop(instance);
-            if Instance::make_room(&self.pins, refused)?.is_some() {
-                return self.put(host, held, now);
-            }
-            return put.map(|()| None);
-        }
-        // They are in force, also where the file cannot be written. The reconciler tells that.
-        Ok(Some(plan))
+        let put = || {
+            let Some(mut instance) = Instance::open(&self.pins)? else { return Ok(None) };
+            let mut layers = instance.maps().settled()?;
+            let mut plan = self.plan(layers.view(), host, held, now);
+            let entries = mem::take(&mut plan.entries);
+            layers.run_time.replace(&layers.policy, (List::Deny, SET), entries, now)?;
+            instance.maps_mut().put_in_force(layers, None, None)?;
+            // They are in force, also where the file cannot be written. The reconciler tells that.
+            Ok(Some(plan))
+        };
+        Ok(Instance::with_room(&self.pins, put)?.0)
     }
 
     /// What is to be told of a plan that is in force, after so many blocks were pushed and ended.

@@ -27,7 +27,7 @@ use crate::{
         main_program,
         maps::Maps,
         policy::Origin,
-        sizes::Sizes,
+        sizes::{NoRoom, Sizes},
         sys,
     },
     error::{Error, Result},
@@ -35,7 +35,6 @@ use crate::{
         Policy,
         document::diff,
         guard::guard,
-        inline_limits,
         interfaces::{Port, listed},
         reading::name,
     },
@@ -329,7 +328,7 @@ impl Reconciler {
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {
-                let sizes = Sizes::for_host().for_limits(inline_limits(policy));
+                let sizes = Sizes::for_host();
                 Instance::open_or_create(&self.pins, &sizes, policy, Some(*origin))
             }
             (None, None) => {
@@ -496,12 +495,26 @@ impl Reconciler {
         instance.maps_mut().put_in_force(layers, None, None)
     }
 
-    /// Puts the policy of the document in force, if that is due.
+    /// Puts the policy of the document in force, if that is due. Makes room for it where it takes that.
     fn put_in_force(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        let (Some(good), Some(document), Some(due)) = (&self.good, &self.document, self.due) else {
-            return Ok(());
+        let pins = self.pins.clone();
+        let put = match Instance::with_room(&pins, || self.try_put_in_force()) {
+            Err(refused) if refused.failure::<NoRoom>().is_some() => Some(Event::Rejected(refused)),
+            put => put?.0,
         };
-        let Some(mut instance) = open(&self.pins, &mut self.unfinished)? else { return Ok(()) };
+        if let Some(event) = put {
+            self.due = None;
+            events.push(event);
+        }
+        Ok(())
+    }
+
+    /// The same where there is room. Returns what is to be told of it, and `None` if it is not due, or has to wait for an instance.
+    fn try_put_in_force(&mut self) -> Result<Option<Event>> {
+        let (Some(good), Some(document), Some(due)) = (&self.good, &self.document, self.due) else {
+            return Ok(None);
+        };
+        let Some(mut instance) = open(&self.pins, &mut self.unfinished)? else { return Ok(None) };
         let in_force = instance.maps().in_force()?;
         let document = document.path().to_owned();
         if in_force.origin == Some(good.origin) && due == Due::Another {
@@ -510,29 +523,17 @@ impl Reconciler {
                 let layers = instance.maps().settled()?.sorted_by(&good.policy);
                 instance.maps_mut().put_in_force(layers, None, None)?;
             }
-            self.due = None;
-            events.push(Event::Unchanged { document });
-            return Ok(());
+            return Ok(Some(Event::Unchanged { document }));
         }
         let changes = diff(&in_force.policy, &good.policy).len();
         let layers = in_force.layers().under(good.policy.clone());
-        let put = instance.maps_mut().put_in_force(layers, None, Some(good.origin));
-        if let Err(refused) = &put {
-            // Making room takes the lock to attach, which comes before this one.
-            drop(instance);
-            if Instance::make_room(&self.pins, refused)?.is_some() {
-                return self.put_in_force(events);
-            }
+        match instance.maps_mut().put_in_force(layers, None, Some(good.origin)) {
+            Ok(()) if changes == 0 => Ok(Some(Event::Unchanged { document })),
+            Ok(()) => Ok(Some(Event::Applied { document, changes })),
+            Err(error) if error.failure::<NoRoom>().is_some() => Err(error),
+            Err(error) if error.is_of_policy() => Ok(Some(Event::Rejected(error))),
+            Err(error) => Err(error),
         }
-        match put {
-            Ok(()) if changes == 0 => events.push(Event::Unchanged { document }),
-            Ok(()) => events.push(Event::Applied { document, changes }),
-            // It is right in itself, but there is no room for it here.
-            Err(error) if error.is_of_policy() => events.push(Event::Rejected(error)),
-            Err(error) => return Err(error),
-        }
-        self.due = None;
-        Ok(())
     }
 
     /// Notes the number of the instance that is there. Where somebody else made it anew meanwhile, the document

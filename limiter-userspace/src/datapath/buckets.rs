@@ -62,7 +62,8 @@ impl Maps {
     pub(super) fn with_sets(&self, settings: Settings) -> Result<Settings> {
         let (sets, bucket_sets) = (self.source_sets()?, self.bucket_sets()?);
         let (wide_sets, offence_sets) = (self.wide_sets()?, self.offence_sets()?);
-        Ok(Settings { sets, bucket_sets, wide_sets, offence_sets, ..settings })
+        let handshake_sets = self.capacity(map::SYN_DEDUP)?;
+        Ok(Settings { sets, bucket_sets, wide_sets, offence_sets, handshake_sets, ..settings })
     }
 
     /// The bucket of a key; that of the keys without one for [such a key](BucketKey::shared). `None` if it has none, or

@@ -28,7 +28,7 @@ use super::{
     policy::{Origin, StoredPolicy},
     program::{Clock, Program, create_maps},
     refusal::DriverRefusal,
-    sizes::Sizes,
+    sizes::{NoRoom, Sizes},
     sys,
 };
 use crate::{
@@ -186,22 +186,20 @@ impl Instance {
         let Layered { policy, run_time: more } = layered.into();
         run_time.extend(more);
         let layers = Layers { policy: policy.clone(), run_time, unsorted: false };
-        let make = |sizes: &Sizes| {
+        let make = |sizes: &Sizes| -> Result<Maps> {
             create_maps(pins, sizes)?;
             pins.hand_over_maps()?;
             let mut maps = Maps::open(pins)?;
             maps.put_in_force(layers.clone(), None, origin)?;
             Ok(maps)
         };
-        let (mut sizes, mut made) = (*sizes, make(sizes));
-        for _ in 0..Error::KINDS_OF_ROOM {
-            let Err(refused) = &made else { break };
-            let wanted = sizes.with_room_for(refused);
-            if wanted == sizes {
-                break;
-            }
+        let mut made = make(sizes);
+        if let Err(refused) = &made
+            && let Some(refused) = refused.failure()
+        {
+            let larger = sizes.enlarged(refused);
             pins.clear()?;
-            (sizes, made) = (wanted, make(&wanted));
+            made = make(&larger);
         }
         match made {
             Ok(maps) => {
@@ -227,17 +225,16 @@ impl Instance {
         let Some(_attaching) = Lock::take(pins, Right::Attach)? else { return Ok(None) };
         // If it is undone, nothing of it is lost: what is in use then is brought over.
         let _: Resumed = exchange::resume(pins)?;
-        match exchange::older(pins)? {
-            Some(sizes) => match exchange::exchange(pins, &sizes, None, Clock::Monotonic) {
-                // The policy that comes back at the end of a trial may need more than the one in force.
-                Err(refused) if refused.is_for_room() => {
-                    let sizes = sizes.with_room_for(&refused);
-                    exchange::exchange(pins, &sizes, None, Clock::Monotonic).map(Some)
-                }
-                done => done.map(Some),
-            },
-            None => Ok(None),
+        let Some(sizes) = exchange::older(pins)? else { return Ok(None) };
+        let to = |sizes: &Sizes| exchange::exchange(pins, sizes, None, Clock::Monotonic);
+        let mut done = to(&sizes);
+        // The policy that comes back at the end of a trial may need more than the one in force.
+        if let Err(refused) = &done
+            && let Some(refused) = refused.failure()
+        {
+            done = to(&sizes.enlarged(refused));
         }
+        done.map(Some)
     }
 
     /// Gives it tables of these sizes, with its state, and programs that go by this clock. With `new_seed`, another seed tells
@@ -261,49 +258,38 @@ impl Instance {
         Ok(done)
     }
 
-    /// Makes room for a policy that was refused for want of it, with all state, and gives what was carried over; `None` if
-    /// it was refused for something else, if there is that room by now, or no instance.
+    /// If a policy was refused for want of room, makes the room, with all state, and gives what was carried over; `None` if
+    /// it was refused for something else, or if there is that room by now.
     ///
     /// # Errors
     /// As [`exchange`](Self::exchange).
-    pub fn make_room(pins: &Pins, refused: &Error) -> Result<Option<Exchanged>> {
-        if !refused.is_for_room() {
-            return Ok(None);
-        }
-        let Some(mut instance) = Self::open_to_attach(pins)? else { return Ok(None) };
-        instance.enlarge(refused)
-    }
-
-    /// The same for one that is open to attach.
-    ///
-    /// # Errors
-    /// As [`exchange`](Self::exchange).
-    pub(crate) fn enlarge(&mut self, refused: &Error) -> Result<Option<Exchanged>> {
+    pub(crate) fn make_room(&mut self, refused: &Error) -> Result<Option<Exchanged>> {
+        let Some(refused) = refused.failure() else { return Ok(None) };
         let sizes = self.sizes()?;
-        match sizes.with_room_for(refused) {
+        match sizes.enlarged(refused) {
             wanted if wanted == sizes => Ok(None),
             wanted => self.exchange(&wanted, false, Clock::Monotonic).map(Some),
         }
     }
 
-    /// Calls `attempt`. If that is refused for want of room, makes room and calls it once more, for each kind of room: another
-    /// process may have made the room by then. Returns also what was carried over, if this one made it. The caller holds no lock,
-    /// as the one to attach comes before that to change the policy.
+    /// Calls `attempt`, and if that is refused for want of room, makes the room and calls it once more. Returns also what was
+    /// carried over; another process may have made the room by then. The caller holds no lock, as the one to attach comes
+    /// before that to change the policy.
     ///
     /// # Errors
-    /// As `attempt`, or as [`make_room`](Self::make_room).
+    /// As `attempt`, or as [`exchange`](Self::exchange).
     pub(crate) fn with_room<T>(
         pins: &Pins,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<(T, Option<Exchanged>)> {
-        let mut exchanged = None;
-        for _ in 0..Error::KINDS_OF_ROOM {
-            let refused = match attempt() {
-                Err(refused) if refused.is_for_room() => refused,
-                done => return Ok((done?, exchanged)),
-            };
-            exchanged = Self::make_room(pins, &refused)?.or(exchanged);
-        }
+        let refused = match attempt() {
+            Err(refused) if refused.failure::<NoRoom>().is_some() => refused,
+            done => return Ok((done?, None)),
+        };
+        let exchanged = match Self::open_to_attach(pins)? {
+            Some(mut instance) => instance.make_room(&refused)?,
+            None => None,
+        };
         Ok((attempt()?, exchanged))
     }
 

@@ -36,17 +36,14 @@ pub use self::document::{Origin, StoredPolicy};
 use super::{
     maps::{Maps, Unprepared},
     object::object,
-    sizes::Sizes,
+    sizes::NoRoom,
     stored_tries::{Prefix, Tries},
     sys,
     trie::{self, Changes},
 };
 use crate::{
     error::{Error, Result},
-    policy::{
-        Assignment, Context, Layers, Policy, Tables, compile,
-        error::{METERS, PROFILES},
-    },
+    policy::{Assignment, Context, Layers, Policy, Tables, compile},
 };
 
 /// Prefixes of sources from which on, and up to which, the other half is [prepared](Maps::prepare) for the next change. Fewer take a few
@@ -356,19 +353,10 @@ impl Maps {
     }
 
     pub(super) fn check_capacity(&self, tables: &Tables) -> Result<()> {
-        let (needed, room) = (tables.places(), self.inline_room()?);
-        if needed > room {
-            return Err(Error::InlineRoom { needed, room });
-        }
-        for (name, what, needed, unnamed) in [
-            (map::PROFILES, PROFILES, tables.profiles.len(), Sizes::UNNAMED),
-            (map::METERS, METERS, tables.meters.len(), 0),
-        ] {
-            let needed = needed.saturating_sub(unnamed as usize);
-            let capacity = (self.capacity(name)? / 2).saturating_sub(unnamed);
-            if needed > capacity as usize {
-                return Err(Error::Capacity { what, needed, capacity });
-            }
+        let has = self.sizes()?;
+        let needed = has.needed_by(tables);
+        if needed != has {
+            return Err(NoRoom { has, needed }.into());
         }
         Ok(())
     }

@@ -20,10 +20,10 @@ use limiter_common::{
         interface::Interface,
         layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program, shared},
         push::Push,
-        table::Set,
+        table::{Set, WAYS},
     },
     memory::handshake,
-    policy::limit::{INTERFACES, LIMITS},
+    policy::limit::INTERFACES,
 };
 
 #[cfg(feature = "datapath-log")]
@@ -336,16 +336,14 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     create_arrays(pins)?;
     let halves = sizes.overrides.saturating_mul(2);
     let sets = Set::count(sizes.sources);
-    let bucket_sets = Set::count(sizes.buckets);
+    let bucket_sets = sizes.bucket_sets();
     let wide_sets = Set::count(sizes.wide_states);
-    let all_sets = sets.saturating_add(bucket_sets).saturating_add(wide_sets);
-    let buckets = Sizes::whole_sets(sizes.buckets)
-        .saturating_add(Sizes::whole_sets(sizes.wide_states))
-        .saturating_add(TALLIES);
+    let by_key = bucket_sets.saturating_add(wide_sets);
+    let all_sets = sets.saturating_add(by_key);
+    let buckets = by_key.saturating_mul(WAYS as u32).saturating_add(TALLIES);
     let sources = Sizes::whole_sets(sizes.sources).saturating_add(shared::LEN);
     let profiles = halves.saturating_add(2 * Sizes::UNNAMED);
-    // One for each override, two for each limit (its own, and that of its shared bucket), and one for no limit.
-    let meters = halves.saturating_add(2 * (2 * LIMITS + 1));
+    let meters = halves.saturating_add(2 * Sizes::METERS_OF_LIMITS);
     let further = if sizes.further { sources } else { 1 };
     drop(open(Some(pins), None, 0, Clock::Monotonic, |loader| {
         loader
@@ -356,7 +354,7 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
             .map_max_entries(map::FURTHER_LIMITS, further)
             .map_max_entries(map::BUCKETS, buckets)
             .map_max_entries(map::MEASURES, buckets)
-            .map_max_entries(map::SYN_DEDUP, handshake::sets(bucket_sets))
+            .map_max_entries(map::SYN_DEDUP, handshake::sets(Set::count(sizes.buckets)))
             .map_max_entries(map::PROFILES, profiles)
             .map_max_entries(map::METERS, meters);
     })?);
@@ -376,7 +374,12 @@ pub(crate) fn create_maps(pins: &Pins, sizes: &Sizes) -> Result<()> {
     }
     let mut layout =
         Array::<MapData, Description>::create(1, 0).map_err(|error| failed(map::LAYOUT, &error))?;
-    let description = Description { wide_states: sizes.wide_states, wide_sets, ..Description::OWN };
+    let description = Description {
+        wide_states: sizes.wide_states,
+        wide_sets,
+        buckets: Sizes::whole_sets(sizes.buckets),
+        ..Description::OWN
+    };
     layout.set(0, description, 0).map_err(|error| failed(map::LAYOUT, &error))?;
     layout.pin(pins.map(map::LAYOUT)).map_err(|error| failed(map::LAYOUT, &error))?;
     HashMap::<MapData, [u32; 2], [u8; CHUNK]>::create(DOCUMENT_CHUNKS, BPF_F_NO_PREALLOC)

@@ -1,15 +1,22 @@
 //! How much an instance has room for.
 
 use aya::util::nr_cpus;
-use limiter_common::abi::{
-    description::Description,
-    layout::{TALLIES, map},
-    table::{ENTRY_PLACES, FurtherLimits, Set, Source, WAYS},
+use limiter_common::{
+    abi::{
+        description::Description,
+        layout::{TALLIES, map},
+        table::{ENTRY_PLACES, FurtherLimits, Set, Source, WAYS},
+    },
+    policy::limit::LIMITS,
 };
 use serde::{Deserialize, Serialize};
 
 use super::memory;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Failure, INVALID, Result},
+    output::number::grouped,
+    policy::Tables,
+};
 
 /// Entries of the maps whose size is the operator's choice, made when the first interface is
 /// attached.
@@ -28,6 +35,57 @@ pub struct Sizes {
     pub overrides: u32,
     /// Whether there is room for more inline limits of a source than its entry has.
     pub further: bool,
+    /// Whether there are buckets for other keys than `all`. They are made when a policy needs them.
+    pub keyed: bool,
+}
+
+/// A policy was refused, as it needs more room than the instance has. An exchange of the tables makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the policy needs room that the instance does not have: for {}", self.missing())]
+pub struct NoRoom {
+    /// What the instance has.
+    pub has: Sizes,
+    /// The same, or as much as the policy needs where that is more.
+    pub needed: Sizes,
+}
+
+impl NoRoom {
+    fn missing(&self) -> String {
+        let Self { has, needed } = self;
+        let overrides = || {
+            let [has, needed] = [has, needed].map(|it| grouped(it.overrides.into()));
+            format!("{needed} overrides, of which it has {has}")
+        };
+        let further = || format!("more than {ENTRY_PLACES} limits with the key `source`");
+        let keyed = || "the buckets of limits with other keys".to_owned();
+        [
+            (needed.overrides > has.overrides).then(overrides),
+            (needed.further && !has.further).then(further),
+            (needed.keyed && !has.keyed).then(keyed),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; for ")
+    }
+}
+
+impl Failure for NoRoom {
+    fn exit_code(&self) -> u8 {
+        INVALID
+    }
+
+    fn remedy(&self) -> Option<String> {
+        let Self { has, needed } = self;
+        Some(if needed.overrides > has.overrides {
+            format!(
+                "make room with `limiter attach IFACE --overrides {}` or more, for an interface that is attached",
+                needed.overrides.next_power_of_two()
+            )
+        } else {
+            "make room with `limiter policy apply`".to_owned()
+        })
+    }
 }
 
 impl Default for Sizes {
@@ -91,7 +149,7 @@ impl Sizes {
     pub fn smallest() -> Self {
         let [sources, buckets, wide_states, _] = Self::least(cpus());
         let overrides = Self::FEWEST_OVERRIDES;
-        Self { sources, buckets, wide_states, overrides, further: false }
+        Self { sources, buckets, wide_states, overrides, further: false, keyed: false }
     }
 
     fn for_cpus(sources: u32, cpus: u32) -> Self {
@@ -102,25 +160,41 @@ impl Sizes {
             wide_states: (sources / 128).max(wide_states),
             overrides: (sources / 64).max(Self::FEWEST_OVERRIDES),
             further: false,
+            keyed: false,
         }
     }
 
-    /// The same with room for so many inline limits of a source.
+    /// As much room, or as much as a policy needs where that is more.
+    pub(super) fn needed_by(self, tables: &Tables) -> Self {
+        let profiles = tables.profiles.len().saturating_sub(Self::UNNAMED as usize);
+        let meters = tables.meters.len().saturating_sub(Self::METERS_OF_LIMITS as usize);
+        let overrides = u32::try_from(profiles.max(meters)).unwrap_or(u32::MAX);
+        Self {
+            overrides: self.overrides.max(overrides),
+            further: self.further || tables.places() > ENTRY_PLACES,
+            keyed: self.keyed || tables.has_keys(),
+            ..self
+        }
+    }
+
+    /// The same with the room for want of which a policy was refused, and more overrides than that. None of the sizes is less.
     #[must_use]
-    pub const fn for_limits(self, inline: usize) -> Self {
-        Self { further: self.further || inline > ENTRY_PLACES, ..self }
+    pub(super) fn enlarged(self, refused: &NoRoom) -> Self {
+        let NoRoom { needed, .. } = refused;
+        Self {
+            overrides: match needed.overrides {
+                needed if needed > self.overrides => needed.next_power_of_two(),
+                _ => self.overrides,
+            },
+            further: self.further || needed.further,
+            keyed: self.keyed || needed.keyed,
+            ..self
+        }
     }
 
-    /// The same with room for a policy that was refused for want of it. None of the sizes is less.
-    pub(super) fn with_room_for(self, refused: &Error) -> Self {
-        match refused {
-            Error::InlineRoom { needed, .. } => self.for_limits(*needed),
-            Error::Capacity { needed, .. } => {
-                let overrides = u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX);
-                Self { overrides: overrides.max(self.overrides), ..self }
-            }
-            _ => self,
-        }
+    /// Sets of buckets that are made.
+    pub(super) const fn bucket_sets(&self) -> u32 {
+        Set::count(if self.keyed { self.buckets } else { Self::BUCKETS_OF_ALL })
     }
 
     /// Those of maps with this description and so many entries.
@@ -129,16 +203,18 @@ impl Sizes {
         further: bool,
         capacity: impl Fn(&'static str) -> Result<u32>,
     ) -> Result<Self> {
+        let buckets = capacity(map::BUCKETS)?
+            .saturating_sub(TALLIES + layout.wide_sets.saturating_mul(WAYS as u32));
         Ok(Self {
             sources: capacity(map::SOURCES)?.saturating_sub(layout.source_first),
-            buckets: capacity(map::BUCKETS)?
-                .saturating_sub(TALLIES + layout.wide_sets.saturating_mul(WAYS as u32)),
+            buckets: buckets.max(layout.buckets),
             wide_states: match layout.wide_states {
                 0 => capacity(map::WIDE_STATE)?,
                 asked => asked,
             },
             overrides: (capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
             further,
+            keyed: buckets >= layout.buckets,
         })
     }
 
@@ -170,6 +246,12 @@ impl Sizes {
 
     /// Profiles beside those that `overrides` counts: that of the overflow entries.
     pub(super) const UNNAMED: u32 = 1;
+
+    /// Buckets of limits with `key: all`, which have one each: so few of so many do not fill a set.
+    const BUCKETS_OF_ALL: u32 = 4 * LIMITS;
+
+    /// Meters beside those of overrides: two for each limit (its own, and that of its shared bucket), and one for no limit.
+    pub(super) const METERS_OF_LIMITS: u32 = 2 * LIMITS + 1;
 
     /// Overrides that there is room for unless fewer are asked for.
     const FEWEST_OVERRIDES: u32 = 1 << 12;

@@ -12,7 +12,7 @@ use limiter_common::{
     abi::{
         counters::{Counters, LimitTally, TableStats},
         layout::{map, table_stats},
-        table::{Source, WAYS},
+        table::Source,
     },
     base::{address::Address, tally::Tally},
     memory::cache::Cached,
@@ -273,7 +273,7 @@ impl Maps {
     pub fn buckets(&self) -> Result<Occupancy> {
         let mut tracked = 0;
         self.each_bucket(|_| tracked += 1)?;
-        Ok(Occupancy { tracked, capacity: u64::from(self.bucket_sets()?) * WAYS as u64 })
+        Ok(Occupancy { tracked, capacity: self.sizes()?.buckets.into() })
     }
 }
 

@@ -214,7 +214,7 @@ fn dropping(policy: &Policy) -> Option<Caveat> {
 }
 
 /// The most expensive packet that the policy can be sent, if it takes a CPU more than 1 us.
-fn costly(policy: &Policy) -> Option<Caveat> {
+pub fn costly(policy: &Policy) -> Option<Caveat> {
     const MOST: u64 = 1_000;
     let Dearest { packet, nanoseconds, limits } =
         dearest(policy).filter(|dearest| dearest.nanoseconds > MOST)?;

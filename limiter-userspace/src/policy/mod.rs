@@ -42,6 +42,4 @@ pub use lists::List;
 pub use model::{Given, KeyPrefix, Policy};
 pub use run_time::{Layered, Layers, RunTime};
 pub use session::Session;
-pub use tables::{
-    Assignment, Context, LongestPrefix, Tables, compile, inline_limits, recompile, tallies,
-};
+pub use tables::{Assignment, Context, LongestPrefix, Tables, compile, recompile, tallies};

@@ -119,7 +119,7 @@ impl<'a> Tables<'a> {
     /// a SYN that they charged.
     pub(super) fn charged_before(&self, packet: &Packet, now: u64) -> Result<u64> {
         let Some(key) = handshake::key(packet, self.settings.seed) else { return Ok(0) };
-        let number = handshake::set(key, handshake::sets(self.settings.bucket_sets));
+        let number = handshake::set(key, self.settings.handshake_sets);
         let set: SynSet = self.maps.entry(map::SYN_DEDUP, &number)?.unwrap_or_default();
         let Some(known) = set.get(handshake::find(|way| Handshake(set[way].handshake), key)) else {
             return Ok(0);

@@ -104,6 +104,35 @@ fn room_is_made_for_a_third_limit_of_the_source() {
     assert!(!made(&add("d --match udp:10", 10)));
 }
 
+/// The buckets of other keys than `all` are made for the first limit that has such a key. Until then they take no memory, and
+/// `status` says how many there can be.
+#[test]
+fn buckets_are_made_for_the_first_limit_that_needs_them() {
+    let bench = bench();
+    let looked = || {
+        let status = bench.json("status -j");
+        (status["memory_bytes"].as_u64().unwrap(), status["buckets"]["capacity"].as_u64().unwrap())
+    };
+    let (before, capacity) = looked();
+    bench.done("limit add a --rate 1/h --burst 20");
+    bench.done("limit add all --per all --rate 10kpps");
+    send(&bench, Frame::udp([10, 0, 0, 1], TO, 5_000, 9).payload(18), 5);
+    let (without, same) = looked();
+    assert!(without < before + capacity * 8 && same == capacity, "{without} {before} {same}");
+    let said = bench.done("limit add c --per connection --rate 1/h --burst 10").stdout;
+    assert!(said.contains("made room for the change first"), "{said}");
+    let (after, still) = looked();
+    assert!(after > before + capacity * 64 && still == capacity, "{after} {before} {capacity}");
+    for port in [1, 2, 3] {
+        send(&bench, Frame::udp([10, 0, 0, 1], TO, 6_000, port).payload(18), 12);
+    }
+    // Part of a token is enough for one packet.
+    let [(of_source, refused), (of_keys, _)] = ["a", "c"].map(|limit| counted(&bench, limit));
+    assert!([20, 21].contains(&of_source), "{of_source}, of which 5 before");
+    assert_eq!(of_keys, of_source - 5);
+    assert!(refused > 0 && of_keys > 10);
+}
+
 /// So does `attach`, with a limit for an instance that is there, and with a policy for a new one.
 #[test]
 fn room_is_made_by_attach() {

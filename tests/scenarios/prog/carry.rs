@@ -107,6 +107,34 @@ fn debts_are_carried_over_to_the_nanosecond() {
     }
 }
 
+/// Buckets of other keys than `all` are made when a policy needs them, and are not taken away from one.
+#[test]
+fn what_all_owe_together_is_carried_to_where_other_keys_have_buckets() {
+    let all = limit("all", &[], tokens(20));
+    let source = limit("source", &[KeyPart::Source], tokens(9));
+    let keyed = limit("keyed", &[KeyPart::Source, KeyPart::Destination], tokens(3));
+    let without = Sizes { keyed: false, ..SMALL };
+    let mut program = fresh(without, &policy_of([all.clone(), source.clone()]));
+    assert_eq!(program.run_many(&udp(A), 12).unwrap(), 9);
+    let before = (known(&program, A), words(&program));
+    assert_eq!(before.1.len(), 1);
+    let more = policy_of([all, source, keyed]);
+    program.apply(&more).unwrap_err();
+    let exchanged = program.resize(&SMALL).unwrap();
+    assert_eq!((exchanged.sources, exchanged.buckets, exchanged.lost), (1, 1, 0));
+    assert_eq!((known(&program, A), words(&program)), before);
+    program.apply(&more).unwrap();
+    assert_eq!(program.run_many(&udp(A), 9).unwrap(), 0);
+    // Of the twenty of all, eleven are left.
+    let others = || (1..9).map(|number| udp([192, 0, 2, 100 + number]));
+    let passed = others().map(|frame| program.run_many(&frame, 9).unwrap());
+    assert_eq!(passed.collect::<Vec<_>>(), [3, 3, 3, 2, 0, 0, 0, 0]);
+    program.resize(&without).unwrap_err();
+    assert_eq!(program.run_many(&udp([192, 0, 2, 101]), 9).unwrap(), 0);
+    program.check_accounts().unwrap();
+    program.close().unwrap();
+}
+
 /// A later policy may need them again.
 #[test]
 fn logs_that_the_policy_does_not_need_are_carried_over_too() {

@@ -170,9 +170,9 @@ fn the_programs_without_further_limits() {
     }
 }
 
-/// A policy with more inline limits than there is room for is refused, and the one in force stays.
+/// A policy that there is no room for is refused, and the one in force stays.
 #[test]
-fn a_policy_that_asks_for_further_limits_is_refused_without_them() {
+fn a_policy_that_needs_more_room_is_refused() {
     let limits = [("a", 5), ("b", 7), ("c", 3)];
     let of = |count: usize| {
         policy_of(
@@ -181,11 +181,15 @@ fn a_policy_that_asks_for_further_limits_is_refused_without_them() {
                 .map(|(name, burst)| limit(name, &[KeyPart::Source], tokens(*burst))),
         )
     };
-    let sizes = Sizes { further: false, ..SMALL };
+    let sizes = Sizes { further: false, keyed: false, ..SMALL };
     let mut program = TestProgram::fresh(sizes, &of(2), Clock::Test).unwrap();
     program.at(NOW).unwrap();
-    let refused = program.apply(&of(3)).unwrap_err().to_string();
-    assert!(refused.contains("room for 3 limits with the key `source`"), "{refused}");
+    let mut apply = |policy| program.apply(&policy).unwrap_err().to_string();
+    let refused = apply(of(3));
+    assert!(refused.ends_with("for more than 2 limits with the key `source`"), "{refused}");
+    let keyed = limit("d", &[KeyPart::Source, KeyPart::Destination], tokens(2));
+    let refused = apply(policy_of(of(3).limits.into_iter().chain([keyed])));
+    assert!(refused.ends_with("`source`; for the buckets of limits with other keys"), "{refused}");
     assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
     // A limit that takes the place of another one takes a place that there is.
     program.apply(&policy_of([limit("c", &[KeyPart::Source], tokens(3))])).unwrap();

@@ -27,7 +27,8 @@ const POLITE: [u8; 4] = [192, 0, 2, 1];
 
 /// The smallest sizes of an instance.
 pub(super) fn smallest() -> Sizes {
-    let mut sizes = Sizes { sources: 1, buckets: 1, wide_states: 1, overrides: 1, further: true };
+    let mut sizes =
+        Sizes { sources: 1, buckets: 1, wide_states: 1, overrides: 1, further: true, keyed: true };
     while sizes.check().is_err() {
         sizes.sources *= 2;
         sizes.buckets *= 2;

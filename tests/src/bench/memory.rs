@@ -2,10 +2,7 @@
 
 use anyhow::Result;
 use limiter_tests::sandbox::BPFFS;
-use limiter_userspace::{
-    datapath::{bpffs::Pins, instance::Instance, sizes::Sizes},
-    policy::inline_limits,
-};
+use limiter_userspace::datapath::{bpffs::Pins, instance::Instance, sizes::Sizes};
 
 use super::setting::Setting;
 
@@ -23,8 +20,6 @@ pub(crate) fn measure() -> Result<Memory> {
     let bytes = |sizes: Sizes| -> Result<u64> {
         let pins = Pins::new(format!("{BPFFS}/memory"));
         let policy = Setting::Source.policy()?;
-        // As `limiter attach --policy` makes them.
-        let sizes = sizes.for_limits(inline_limits(&policy));
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         let bytes = instance.maps().memory()?;
         instance.close()?;

@@ -237,8 +237,9 @@ impl Setting {
             wide_states: 1 << 11,
             overrides: 1 << 10,
             further: false,
+            keyed: false,
         };
-        let sizes = match self {
+        match self {
             Self::SpoofedDefault | Self::SpoofedOwingDefault => Sizes::default(),
             Self::Overrides(number) => {
                 Sizes { overrides: number.next_power_of_two().max(small.overrides), ..small }
@@ -248,11 +249,7 @@ impl Setting {
                 Sizes { sources, ..small }
             }
             _ => small,
-        };
-        // As `limiter attach --policy` makes them.
-        sizes.for_limits(
-            self.policy().map_or(0, |policy| limiter_userspace::policy::inline_limits(&policy)),
-        )
+        }
     }
 
     /// The limits to which every conforming frame is charged.

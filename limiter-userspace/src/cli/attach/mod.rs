@@ -33,7 +33,6 @@ use crate::{
     output::stream::Output,
     policy::{
         document::diff,
-        inline_limits,
         units::{Burst, parse_burst},
     },
 };
@@ -145,11 +144,10 @@ impl Attach {
         let (mut instance, unread) = match asked.unread.take() {
             None => {
                 let _progress = Progress::of("loading the program and making the tables");
-                let policy = &asked.new.layers.policy;
                 (
                     Instance::open_or_create(
                         pins,
-                        &self.sizes().in_whole_sets().for_limits(inline_limits(policy)),
+                        &self.sizes().in_whole_sets(),
                         &asked.first(),
                         None,
                     )?,
@@ -338,15 +336,10 @@ fn interrupted(interface: &str, driver: &str) -> Option<String> {
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Makes room for it first where
 /// it takes that.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
-    let mut applied = try_apply(instance, asked);
-    for _ in 0..Error::KINDS_OF_ROOM {
-        match &applied {
-            Err(refused) if refused.is_for_room() && instance.enlarge(refused)?.is_some() => {}
-            _ => break,
-        }
-        applied = try_apply(instance, asked);
+    match try_apply(instance, asked) {
+        Err(refused) if instance.make_room(&refused)?.is_some() => try_apply(instance, asked),
+        done => done,
     }
-    applied
 }
 
 /// The same where there is room.

@@ -19,7 +19,7 @@ use crate::{
         },
         unix,
     },
-    datapath::{bpffs::Pins, instance::Instance, maps::Maps, pushes::Owner},
+    datapath::{bpffs::Pins, instance::Instance, maps::Maps, pushes::Owner, sizes::NoRoom},
     error::{Error, Result},
     output::{
         changes, exchanged, faults,
@@ -228,7 +228,7 @@ fn dry_run(
     let kept = keep(session, &mut layers, Some(&maps), unix())?;
     let changes = diff(&running.policy, policy);
     let makes_room = match maps.check(&layers) {
-        Err(refused) if refused.is_for_room() => true,
+        Err(refused) if refused.failure::<NoRoom>().is_some() => true,
         checked => checked.map(|()| false)?,
     };
     let absent = maps.absent_interfaces(policy)?;

@@ -68,6 +68,12 @@ impl Tables {
     pub fn places(&self) -> usize {
         self.settings.inline.iter().rposition(|bit| *bit != 0).map_or(0, |last| last + 1)
     }
+
+    /// Whether a limit keeps buckets by another key than `all`.
+    pub fn has_keys(&self) -> bool {
+        let is_keyed = |row: &Row| row.bit & self.settings.buckets_by_key != 0;
+        self.rows.iter().any(|row| is_keyed(row) && row.key != Key::ALL)
+    }
 }
 
 /// Compiles a policy and the run-time lists beside it. `held` is the assignment of the policy in force;
@@ -114,13 +120,6 @@ fn compile_held(
     held.stale = stale;
     held.compiled = Some((context.unix, context.monotonic));
     Ok((tables, held))
-}
-
-/// The limits of a policy whose state could be in the entry of a source, at most as many as any entry has room for. None of one
-/// that cannot be compiled.
-pub fn inline_limits(policy: &Policy) -> usize {
-    let Ok(rows) = Rows::new(policy) else { return 0 };
-    rows.iter().filter(|row| row.identity().inline).count().min(INLINE)
 }
 
 /// Compiles the policy in force again, to the same tables, from what is stored with it. An older version
@@ -184,6 +183,8 @@ fn compile_rows(
         wide_sets: 0,
         rest,
         offence_sets: 0,
+        handshake_sets: 0,
+        unused: 0,
         enforced: set(&|at| rows.is_enforced(at)),
         unit: set(&|at| {
             compiled[at].bytes == 0 && compiled[at].costs.iter().all(|cost| *cost == 1)
@@ -210,7 +211,7 @@ fn compile_rows(
         tallies: [0; INLINE],
         default_profile: Profile::default(),
         drops: set(&|at| rows.drops_at_once(at)),
-        reserved: [[0; 23]; 3],
+        reserved: [[0; 17]; 4],
     };
     for (at, row) in compiled.iter().enumerate() {
         if let Some(word) = word(at) {

@@ -30,8 +30,6 @@ struct Interrupted {
     document: Document,
     /// A main program of the old maps.
     before: Program,
-    /// What the maps say of their layout.
-    own: Description,
 }
 
 impl Interrupted {
@@ -46,22 +44,22 @@ impl Interrupted {
         let before = on_pins(&net, |pins| Program::load(pins, false, Clock::Monotonic).unwrap());
         let old = pinned_maps(&net);
         net.run(&format!("attach eth0 {OTHER}"));
-        let own = layout(&net);
         on_pins(&net, |_| {
             for (path, map) in old {
                 map.pin(path).unwrap();
             }
         });
-        Self { net, document, before, own }
+        Self { net, document, before }
     }
 
     /// Has the old table say that the words of its sources are where none can be, so that the kernel refuses each program
     /// that is to carry its state over; or where they are.
     fn break_old(&self, is_broken: bool) {
-        let source_words = if is_broken { 1 << 20 } else { self.own.source_words };
+        let source_words = if is_broken { 1 << 20 } else { Description::OWN.source_words };
         on_pins(&self.net, |pins| {
-            let mut layout = in_directory(pins, "maps", map::LAYOUT);
-            layout.set(0, Description { source_words, ..self.own }, 0).unwrap();
+            let mut layout: Array<MapData, Description> = in_directory(pins, "maps", map::LAYOUT);
+            let own = layout.get(&0, 0).unwrap();
+            layout.set(0, Description { source_words, ..own }, 0).unwrap();
         });
     }
 
@@ -235,7 +233,7 @@ fn an_exchange_whose_main_program_runs_nowhere_is_undone() {
 #[test]
 fn an_exchange_to_a_newer_layout_that_no_packet_goes_by_is_undone() {
     let mut interrupted = Interrupted::new();
-    let own = interrupted.own;
+    let own = layout(&interrupted.net);
     let newer = Description { layout: LAYOUT_VERSION + 1, rules: own.rules + 1, ..own };
     set_layout(&interrupted.net, newer);
     // While packets go by the newer maps, they are left alone.
@@ -293,7 +291,7 @@ fn an_exchange_is_not_undone_after_a_policy_was_confirmed() {
 fn what_an_older_version_had_not_carried_over_is_told_to_be_forgotten() {
     let interrupted = Interrupted::new();
     let net = &interrupted.net;
-    set_layout(net, Description { layout: LAYOUT_VERSION - 1, ..interrupted.own });
+    set_layout(net, Description { layout: LAYOUT_VERSION - 1, ..layout(net) });
     // Only who brings the instance to this version removes it.
     let outcome = net.limiter.run("deny add 203.0.113.9").outcome().unwrap();
     outcome.assert_exit_code(1).assert_says(&["older layout"]);
