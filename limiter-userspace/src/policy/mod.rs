@@ -42,4 +42,6 @@ pub use lists::List;
 pub use model::{Given, KeyPrefix, Policy};
 pub use run_time::{Layered, Layers, RunTime};
 pub use session::Session;
-pub use tables::{Assignment, Context, LongestPrefix, Tables, compile, recompile, tallies};
+pub use tables::{
+    Assignment, Context, LongestPrefix, Tables, compile, dearest, recompile, tallies,
+};
