@@ -83,6 +83,7 @@ impl Source29 {
             source_passed: at(offset_of!(Self, passed)),
             source_refused: at(offset_of!(Self, refused)),
             source_told: at(offset_of!(Self, told)),
+            buckets: 0,
             entry_places: 0,
             further_words: 0,
             further_scales: 0,

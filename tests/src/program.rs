@@ -77,7 +77,7 @@ pub const SMALL: Sizes = Sizes {
     wide_states: 1 << 11,
     overrides: 64,
     further: true,
-    keyed: true,
+    buckets_made: true,
 };
 
 /// A wide state, as it was read.

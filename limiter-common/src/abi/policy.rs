@@ -83,7 +83,7 @@ pub struct Settings {
     pub rest: Key,
     /// Sets of [offences](crate::memory::offence); 0 if there is no such table.
     pub offence_sets: u32,
-    /// Sets of [handshakes](crate::memory::handshake).
+    /// Sets of [handshakes](crate::memory::handshake). They go by the buckets that are asked for, made or not.
     pub handshake_sets: u32,
     /// 0.
     pub unused: u32,

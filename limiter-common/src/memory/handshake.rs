@@ -38,11 +38,10 @@ pub const fn key(packet: &Packet, seed: Seed) -> Option<u64> {
 /// Records in a set, which is one line of the cache.
 pub const WAYS: usize = 4;
 
-/// Sets of the table of SYNs for each set of buckets: there are as many records as buckets.
+/// Sets of the table of SYNs for each set of buckets that an instance is asked for: there are as many records.
 pub const SETS_PER_BUCKET_SET: u32 = 4;
 
-/// Sets of the table of SYNs, of an instance with so many sets of buckets.
-#[inline(always)]
+/// Sets of the table of SYNs, of an instance that is asked for so many sets of buckets.
 pub const fn sets(bucket_sets: u32) -> u32 {
     bucket_sets.saturating_mul(SETS_PER_BUCKET_SET)
 }

@@ -498,10 +498,10 @@ impl Reconciler {
     /// Puts the policy of the document in force, if that is due. Makes room for it where it takes that.
     fn put_in_force(&mut self, events: &mut Vec<Event>) -> Result<()> {
         let pins = self.pins.clone();
-        let put = match Instance::with_room(&pins, || self.try_put_in_force()) {
-            Err(refused) if refused.failure::<NoRoom>().is_some() => Some(Event::Rejected(refused)),
-            put => put?.0,
-        };
+        let (put, exchanged) = Instance::with_room(&pins, || self.try_put_in_force())?;
+        if exchanged.is_some() {
+            self.adopt(Maps::open(&pins)?.number()?, true);
+        }
         if let Some(event) = put {
             self.due = None;
             events.push(event);

@@ -193,6 +193,7 @@ impl Instance {
             maps.put_in_force(layers.clone(), None, origin)?;
             Ok(maps)
         };
+        // What the policy needs is known by then. To make them twice takes 50 ms more.
         let mut made = make(sizes);
         if let Err(refused) = &made
             && let Some(refused) = refused.failure()
@@ -272,7 +273,7 @@ impl Instance {
         }
     }
 
-    /// Calls `attempt`, and if that is refused for want of room, makes the room and calls it once more. Returns also what was
+    /// Calls `attempt`, and while that is refused for want of room, makes the room and calls it again. Returns also what was
     /// carried over; another process may have made the room by then. The caller holds no lock, as the one to attach comes
     /// before that to change the policy.
     ///
@@ -282,16 +283,21 @@ impl Instance {
         pins: &Pins,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<(T, Option<Exchanged>)> {
-        let refused = match attempt() {
-            Err(refused) if refused.failure::<NoRoom>().is_some() => refused,
-            done => return Ok((done?, None)),
-        };
-        let exchanged = match Self::open_to_attach(pins)? {
-            Some(mut instance) => instance.make_room(&refused)?,
-            None => None,
-        };
+        let mut exchanged = None;
+        for _ in 0..Self::ROUNDS {
+            let refused = match attempt() {
+                Err(refused) if refused.failure::<NoRoom>().is_some() => refused,
+                done => return Ok((done?, exchanged)),
+            };
+            if let Some(mut instance) = Self::open_to_attach(pins)? {
+                exchanged = instance.make_room(&refused)?.or(exchanged);
+            }
+        }
         Ok((attempt()?, exchanged))
     }
+
+    /// How often room is made for one change. Once will do, unless others list more meanwhile.
+    pub(crate) const ROUNDS: u32 = 3;
 
     fn of(pins: &Pins, maps: Maps, lock: Lock) -> Self {
         let (pins, fresh) = (pins.clone(), false);

@@ -25,8 +25,8 @@ use crate::{
 pub struct Sizes {
     /// Sources that are tracked at once, in sets of [`WAYS`].
     pub sources: u32,
-    /// States by other keys than the source that are tracked at once, in sets of [`WAYS`]: connections, prefixes, pairs.
-    /// As many new connections are remembered, where those are counted.
+    /// States by other keys than the source that are tracked at once, in sets of [`WAYS`], once they are made: connections,
+    /// prefixes, pairs. As many new connections are remembered, where those are counted.
     pub buckets: u32,
     /// Logs of events and lists of open connections that are kept at once, in sets of [`WAYS`]; each takes a kilobyte.
     pub wide_states: u32,
@@ -35,13 +35,13 @@ pub struct Sizes {
     pub overrides: u32,
     /// Whether there is room for more inline limits of a source than its entry has.
     pub further: bool,
-    /// Whether there are buckets for other keys than `all`. They are made when a policy needs them.
-    pub keyed: bool,
+    /// Whether the buckets are made, and not only those that limits with `key: all` need.
+    pub buckets_made: bool,
 }
 
 /// A policy was refused, as it needs more room than the instance has. An exchange of the tables makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the policy needs room that the instance does not have: for {}", self.missing())]
+#[error("the policy needs more room than there is: for {}", self.missing())]
 pub struct NoRoom {
     /// What the instance has.
     pub has: Sizes,
@@ -54,14 +54,14 @@ impl NoRoom {
         let Self { has, needed } = self;
         let overrides = || {
             let [has, needed] = [has, needed].map(|it| grouped(it.overrides.into()));
-            format!("{needed} overrides, of which it has {has}")
+            format!("{needed} overrides (there is room for {has})")
         };
         let further = || format!("more than {ENTRY_PLACES} limits with the key `source`");
-        let keyed = || "the buckets of limits with other keys".to_owned();
+        let buckets = || "buckets of other keys than `all`".to_owned();
         [
             (needed.overrides > has.overrides).then(overrides),
             (needed.further && !has.further).then(further),
-            (needed.keyed && !has.keyed).then(keyed),
+            (needed.buckets_made && !has.buckets_made).then(buckets),
         ]
         .into_iter()
         .flatten()
@@ -149,7 +149,7 @@ impl Sizes {
     pub fn smallest() -> Self {
         let [sources, buckets, wide_states, _] = Self::least(cpus());
         let overrides = Self::FEWEST_OVERRIDES;
-        Self { sources, buckets, wide_states, overrides, further: false, keyed: false }
+        Self { sources, buckets, wide_states, overrides, further: false, buckets_made: false }
     }
 
     fn for_cpus(sources: u32, cpus: u32) -> Self {
@@ -160,7 +160,7 @@ impl Sizes {
             wide_states: (sources / 128).max(wide_states),
             overrides: (sources / 64).max(Self::FEWEST_OVERRIDES),
             further: false,
-            keyed: false,
+            buckets_made: false,
         }
     }
 
@@ -172,7 +172,7 @@ impl Sizes {
         Self {
             overrides: self.overrides.max(overrides),
             further: self.further || tables.places() > ENTRY_PLACES,
-            keyed: self.keyed || tables.has_keys(),
+            buckets_made: self.buckets_made || tables.needs_buckets(),
             ..self
         }
     }
@@ -187,14 +187,14 @@ impl Sizes {
                 _ => self.overrides,
             },
             further: self.further || needed.further,
-            keyed: self.keyed || needed.keyed,
+            buckets_made: self.buckets_made || needed.buckets_made,
             ..self
         }
     }
 
     /// Sets of buckets that are made.
     pub(super) const fn bucket_sets(&self) -> u32 {
-        Set::count(if self.keyed { self.buckets } else { Self::BUCKETS_OF_ALL })
+        Set::count(if self.buckets_made { self.buckets } else { Self::BUCKETS_OF_ALL })
     }
 
     /// Those of maps with this description and so many entries.
@@ -214,7 +214,7 @@ impl Sizes {
             },
             overrides: (capacity(map::PROFILES)? / 2).saturating_sub(Self::UNNAMED),
             further,
-            keyed: buckets >= layout.buckets,
+            buckets_made: buckets >= layout.buckets,
         })
     }
 
@@ -247,8 +247,9 @@ impl Sizes {
     /// Profiles beside those that `overrides` counts: that of the overflow entries.
     pub(super) const UNNAMED: u32 = 1;
 
-    /// Buckets of limits with `key: all`, which have one each: so few of so many do not fill a set.
-    const BUCKETS_OF_ALL: u32 = 4 * LIMITS;
+    /// Buckets before they are made for other keys. A limit with `key: all` has one. Those of two policies, one of which is on
+    /// trial, are so few of these that they do not fill a set.
+    const BUCKETS_OF_ALL: u32 = 16 * LIMITS;
 
     /// Meters beside those of overrides: two for each limit (its own, and that of its shared bucket), and one for no limit.
     pub(super) const METERS_OF_LIMITS: u32 = 2 * LIMITS + 1;
@@ -327,6 +328,36 @@ mod tests {
             assert!(sizes.bytes(cpus) <= memory / 32 || sources == least);
         }
         assert_eq!(Sizes::for_memory(u64::MAX, 4), Sizes::for_cpus(1 << 20, 4));
+    }
+
+    #[test]
+    fn maps_tell_how_much_they_have_room_for() {
+        let of = |layout: &Description, buckets: u32| {
+            let capacity = |name| {
+                Ok(match name {
+                    map::SOURCES => layout.source_first + 4_096,
+                    map::BUCKETS => TALLIES + 1_024 + buckets,
+                    map::PROFILES => 2 * 65,
+                    _ => unreachable!("{name}"),
+                })
+            };
+            Sizes::by(layout, false, capacity).unwrap()
+        };
+        let wide_sets = 1_024 / WAYS as u32;
+        let asked =
+            Description { wide_sets, wide_states: 1_000, buckets: 4_096, ..Description::OWN };
+        let made = Sizes {
+            sources: 4_096,
+            buckets: 4_096,
+            wide_states: 1_000,
+            overrides: 64,
+            further: false,
+            buckets_made: true,
+        };
+        assert_eq!(of(&asked, 4_096), made);
+        assert_eq!(of(&asked, 1_024), Sizes { buckets_made: false, ..made });
+        // Layouts before 31 had them from the beginning.
+        assert_eq!(of(&Description { buckets: 0, ..asked }, 4_096), made);
     }
 
     #[test]

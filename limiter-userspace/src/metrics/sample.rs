@@ -116,7 +116,10 @@ pub(super) fn offence_stats(table_stats: TableStats) -> [Family; 2] {
 pub(super) fn tables(maps: &Maps, sample: &Sample) -> Result<[Family; 9]> {
     let gauge = |name, help| Family::new(name, Kind::Gauge, help);
     let mut entries = gauge("limiter_table_entries", "Entries in a table.");
-    let mut capacity = gauge("limiter_table_capacity", "Entries that a table has room for.");
+    let mut capacity = gauge(
+        "limiter_table_capacity",
+        "Entries that a table has room for, of buckets also before a policy needs them.",
+    );
     let mut sampled = gauge("limiter_table_sampled_entries", "Sampled entries of a table.");
     let mut owing = gauge(
         "limiter_table_sampled_owing_entries",

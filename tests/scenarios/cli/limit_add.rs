@@ -133,6 +133,25 @@ fn buckets_are_made_for_the_first_limit_that_needs_them() {
     assert!(refused > 0 && of_keys > 10);
 }
 
+/// Those that a policy on trial needs are made before it is in force, and what all owe together is owed after it.
+#[test]
+fn buckets_are_made_for_a_trial() {
+    let bench = bench();
+    bench.done("limit add all --per all --rate 1/h --burst 20");
+    let udp = |port| Frame::udp([10, 0, 0, 1], TO, 5_000, port).payload(18);
+    send(&bench, udp(9), 30);
+    let before = counted(&bench, "all").0;
+    let document = Document::new("limits: [{name: c, key: connection, rate: 1/h, burst: 5}]");
+    bench.done(&document.in_place("policy apply FILE --confirm 60s"));
+    send(&bench, udp(9), 30);
+    assert!([5, 6].contains(&counted(&bench, "c").0));
+    bench.done("policy revert");
+    send(&bench, udp(9), 30);
+    let after = counted(&bench, "all").0;
+    // Part of a token is enough for one packet.
+    assert!(before >= 20 && after <= before + 1, "{before}, then {after}");
+}
+
 /// So does `attach`, with a limit for an instance that is there, and with a policy for a new one.
 #[test]
 fn room_is_made_by_attach() {

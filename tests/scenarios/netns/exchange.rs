@@ -146,6 +146,35 @@ fn no_packet_more_passes_while_tables_are_exchanged() {
     assert_eq!(net.counted("198.18.0.10"), (passed(10), both - passed(10)));
 }
 
+/// The first limit by another key has the buckets made. Sources on two CPUs, and all by a limit with `key: all`, owe what they
+/// owed.
+#[test]
+fn no_packet_more_passes_while_buckets_are_made() {
+    let net = Net::new();
+    let document = Document::new(
+        "limits:
+  - {name: source, key: source, rate: 1k pps, burst: 200, match: {protocol: udp, ports: 9}}
+  - {name: all, key: all, rate: 1k pps, burst: 200, match: {protocol: udp, ports: 10}}",
+    );
+    net.run(&document.in_place(&format!("attach eth0 {SMALL} --policy FILE")));
+    let to = |number, port| {
+        let to = net.hosts.router_port.address_like(v4(number).into());
+        limiter_tests::packet::Frame::udp(v4(number), to, 40_000, port).payload(18)
+    };
+    let mut senders =
+        [(10, 9), (20, 10), (21, 10)].map(|(from, port)| net.sender(10_000, to(from, port)));
+    let (sent, arrivals) = net.flood(&mut senders, 240 * SECOND, |stop| {
+        thread::sleep(SECOND / 2);
+        let said = net.run("limit add c --match udp:11 --per connection --rate 1/h").stdout;
+        assert!(said.contains("made room for the change first"), "{said}");
+        thread::sleep(SECOND / 2);
+        stop.stop();
+    });
+    let passed = |number| arrivals.from(v4(number)).packets;
+    assert_within(passed(10), &sent[..1], 1);
+    assert_within(passed(20) + passed(21), &sent[1..], 1);
+}
+
 #[test]
 fn an_exchange_that_is_killed_at_any_moment_leaves_one_whole_instance() {
     let (net, _document) = attached(SMALL);

@@ -113,7 +113,7 @@ fn what_all_owe_together_is_carried_to_where_other_keys_have_buckets() {
     let all = limit("all", &[], tokens(20));
     let source = limit("source", &[KeyPart::Source], tokens(9));
     let keyed = limit("keyed", &[KeyPart::Source, KeyPart::Destination], tokens(3));
-    let without = Sizes { keyed: false, ..SMALL };
+    let without = Sizes { buckets_made: false, ..SMALL };
     let mut program = fresh(without, &policy_of([all.clone(), source.clone()]));
     assert_eq!(program.run_many(&udp(A), 12).unwrap(), 9);
     let before = (known(&program, A), words(&program));

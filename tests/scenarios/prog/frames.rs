@@ -140,7 +140,7 @@ fn hold<K: Eq + Hash + Debug>(limit: Builtin, key: impl Fn(&Reference) -> Option
         wide_states: 1 << 11,
         overrides: 1,
         further: false,
-        keyed: false,
+        buckets_made: false,
     };
     let limits = policy(&[(limit, tokens(BURST.into()))]);
     let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();

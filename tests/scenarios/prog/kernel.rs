@@ -181,7 +181,7 @@ fn a_policy_that_needs_more_room_is_refused() {
                 .map(|(name, burst)| limit(name, &[KeyPart::Source], tokens(*burst))),
         )
     };
-    let sizes = Sizes { further: false, keyed: false, ..SMALL };
+    let sizes = Sizes { further: false, buckets_made: false, ..SMALL };
     let mut program = TestProgram::fresh(sizes, &of(2), Clock::Test).unwrap();
     program.at(NOW).unwrap();
     let mut apply = |policy| program.apply(&policy).unwrap_err().to_string();
@@ -189,7 +189,7 @@ fn a_policy_that_needs_more_room_is_refused() {
     assert!(refused.ends_with("for more than 2 limits with the key `source`"), "{refused}");
     let keyed = limit("d", &[KeyPart::Source, KeyPart::Destination], tokens(2));
     let refused = apply(policy_of(of(3).limits.into_iter().chain([keyed])));
-    assert!(refused.ends_with("`source`; for the buckets of limits with other keys"), "{refused}");
+    assert!(refused.ends_with("`source`; for buckets of other keys than `all`"), "{refused}");
     assert_eq!(program.run_many(&udp(A), 9).unwrap(), 5);
     // A limit that takes the place of another one takes a place that there is.
     program.apply(&policy_of([limit("c", &[KeyPart::Source], tokens(3))])).unwrap();

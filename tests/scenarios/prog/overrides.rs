@@ -154,7 +154,7 @@ fn ten_thousand_overrides_hold() {
     set_override(&mut larger, Builtin::Syn, "10.0.0.0/32", per_second(1, 1));
     assert!(
         matches!(program.apply(&larger), Err(error) if error.downcast_ref::<Error>().is_some_and(
-            |error| error.to_string().ends_with("for 5,001 overrides, of which it has 5,000")
+            |error| error.to_string().ends_with("for 5,001 overrides (there is room for 5,000)")
         ))
     );
     assert_eq!(program.maps().policy().unwrap(), policy);

@@ -27,8 +27,14 @@ const POLITE: [u8; 4] = [192, 0, 2, 1];
 
 /// The smallest sizes of an instance.
 pub(super) fn smallest() -> Sizes {
-    let mut sizes =
-        Sizes { sources: 1, buckets: 1, wide_states: 1, overrides: 1, further: true, keyed: true };
+    let mut sizes = Sizes {
+        sources: 1,
+        buckets: 1,
+        wide_states: 1,
+        overrides: 1,
+        further: true,
+        buckets_made: true,
+    };
     while sizes.check().is_err() {
         sizes.sources *= 2;
         sizes.buckets *= 2;

@@ -68,7 +68,7 @@ pub(crate) fn measure(sandbox: &Sandbox, times: usize) -> Result<Unread> {
             wide_states: 1 << 10,
             overrides: 1,
             further: false,
-            keyed: false,
+            buckets_made: false,
         };
         let mut policy = Policy::default();
         policy.set_default(Builtin::Source, SCANT)?;

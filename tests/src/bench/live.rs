@@ -103,7 +103,7 @@ impl Ring {
             wide_states: 1 << 11,
             overrides: 1,
             further: false,
-            keyed: false,
+            buckets_made: false,
         };
         // A program can only be attached in the namespace of the interface.
         let receive = || -> Result<(Instance, Load)> {

@@ -237,7 +237,7 @@ impl Setting {
             wide_states: 1 << 11,
             overrides: 1 << 10,
             further: false,
-            keyed: false,
+            buckets_made: false,
         };
         match self {
             Self::SpoofedDefault | Self::SpoofedOwingDefault => Sizes::default(),

@@ -336,10 +336,13 @@ fn interrupted(interface: &str, driver: &str) -> Option<String> {
 /// Makes the policy that is asked for the one in force, for the interfaces that are attached now. Makes room for it first where
 /// it takes that.
 fn apply(instance: &mut Instance, asked: &Asked<'_>) -> Result<Applied> {
-    match try_apply(instance, asked) {
-        Err(refused) if instance.make_room(&refused)?.is_some() => try_apply(instance, asked),
-        done => done,
+    for _ in 0..Instance::ROUNDS {
+        match try_apply(instance, asked) {
+            Err(refused) if instance.make_room(&refused)?.is_some() => {}
+            done => return done,
+        }
     }
+    try_apply(instance, asked)
 }
 
 /// The same where there is room.

@@ -70,7 +70,7 @@ impl Tables {
     }
 
     /// Whether a limit keeps buckets by another key than `all`.
-    pub fn has_keys(&self) -> bool {
+    pub fn needs_buckets(&self) -> bool {
         let is_keyed = |row: &Row| row.bit & self.settings.buckets_by_key != 0;
         self.rows.iter().any(|row| is_keyed(row) && row.key != Key::ALL)
     }

@@ -273,16 +273,21 @@ fn nothing_of_it_takes_a_right_that_the_agent_does_not_have() {
     thread::sleep(Duration::from_millis(1_100));
     scraped(&bench, "maps that are being made still");
 
+    policy.write("limits: [{name: source, key: source, rate: 9/h, burst: 5}]");
+    agent.expect_past_others("applied");
     bench.done("detach --all");
     assert_eq!(agent.expect_past_others("attached")["interface"], "eth0");
     scraped(&bench, "attached again after all was detached");
-    // A policy that has no room in the maps makes the agent exchange table and program.
+    // A policy that has no room in the maps makes the agent exchange table and program, once for all that it lacks.
     bench.done("attach eth0 --overrides 64");
     agent.expect_past_others("unchanged");
     let overrides: Vec<_> =
         (0..200).map(|last| format!("{{src: 10.0.0.{last}, rate: 5/s, burst: 5}}")).collect();
     policy.write(&format!(
-        "limits: [{{name: source, key: source, rate: 9/h, burst: 5, overrides: [{}]}}]",
+        "limits: [{{name: source, key: source, rate: 9/h, burst: 5, overrides: [{}]}}, \
+         {{name: tcp, key: source, match: {{protocol: tcp}}, rate: 9/s}}, \
+         {{name: icmp, key: source, match: {{protocol: icmp}}, rate: 9/s}}, \
+         {{name: there, key: destination, match: {{protocol: tcp}}, rate: 9/s}}]",
         overrides.join(", ")
     ));
     agent.expect_past_others("applied");

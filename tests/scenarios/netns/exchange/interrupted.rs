@@ -291,7 +291,7 @@ fn an_exchange_is_not_undone_after_a_policy_was_confirmed() {
 fn what_an_older_version_had_not_carried_over_is_told_to_be_forgotten() {
     let interrupted = Interrupted::new();
     let net = &interrupted.net;
-    set_layout(net, Description { layout: LAYOUT_VERSION - 1, ..layout(net) });
+    set_layout(net, Description { layout: LAYOUT_VERSION - 1, buckets: 0, ..layout(net) });
     // Only who brings the instance to this version removes it.
     let outcome = net.limiter.run("deny add 203.0.113.9").outcome().unwrap();
     outcome.assert_exit_code(1).assert_says(&["older layout"]);

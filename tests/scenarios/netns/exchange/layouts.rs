@@ -112,7 +112,7 @@ fn logs_and_blocks_of_a_layout_without_optional_maps_are_kept() {
     let blocked = || net.json("penalty list -j")["entries"].as_array().unwrap().len();
     assert_eq!(blocked(), 1);
     let own = layout(&net);
-    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, wide_states: 0, ..own });
+    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, wide_states: 0, buckets: 0, ..own });
     on_pins(&net, |pins| {
         for name in
             [map::WIDE_STATE_REF, map::ENDINGS_REF, map::OFFENCES_REF, map::REFUSED_SYNS_REF]
@@ -166,7 +166,7 @@ fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
             fs::remove_file(pins.map(name)).unwrap();
         }
     });
-    let mut older = Description { layout: 24, ..layout(&net) };
+    let mut older = Description { layout: 24, buckets: 0, ..layout(&net) };
     for (shared, (name, _)) in older.shared.iter_mut().zip(SHARED) {
         if NEW.contains(&name) {
             *shared = 0;
@@ -197,7 +197,7 @@ fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
 fn an_agent_brings_an_older_layout_over_when_it_starts() {
     let (net, _document) = attached(SMALL);
     let own = layout(&net);
-    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, ..own });
+    set_layout(&net, Description { layout: LAYOUT_VERSION - 1, buckets: 0, ..own });
     let mut senders = [net.sender(10_000, net.udp(v4(10)))];
     let before = program(&net);
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
@@ -245,7 +245,7 @@ fn blocks_of_a_layout_with_a_hash_of_offences_are_kept() {
         older.pin(&path).unwrap();
         fs::remove_file(pins.map(map::OFFENCES_REF)).unwrap();
     });
-    let mut older = Description { layout: LAYOUT_VERSION - 1, ..layout(&net) };
+    let mut older = Description { layout: LAYOUT_VERSION - 1, buckets: 0, ..layout(&net) };
     for (shared, (name, _)) in older.shared.iter_mut().zip(SHARED) {
         if name == map::OFFENCES {
             *shared = 1;

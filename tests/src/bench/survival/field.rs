@@ -56,7 +56,7 @@ impl Field {
             wide_states: 1 << 11,
             overrides: 1,
             further: false,
-            keyed: false,
+            buckets_made: false,
         };
         let instance = Instance::open_or_create(&pins, &sizes, &policy, None)?;
         main_program::put(&pins, &mut Program::load(&pins, false, Clock::Monotonic)?, false)?;
