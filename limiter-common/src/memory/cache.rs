@@ -99,7 +99,7 @@ impl Cached {
     /// The longest time, in nanoseconds, for which a refusal is remembered.
     pub const LONGEST: u64 = 1_000_000_000;
 
-    /// The same where refusals have to be told one by one, as there is a penalty, or where a wider limit may have something
+    /// The same where refusals have to be told one by one, as there is a penalty, or where a later limit may have something
     /// given back. Where the limit goes by ticks, a refusal is remembered until the next tick at least.
     pub const MOMENT: u64 = 100_000;
 

@@ -22,7 +22,7 @@ pub struct Bill {
     pub enforced: u64,
     /// The limits that are not enforced and would refuse it.
     pub exceeded: u64,
-    /// The limit that refuses it: the narrowest of those that do; 0 when none does.
+    /// The limit that refuses it: the first of those that do; 0 when none does.
     pub refused: u64,
     /// 1 when it is refused undecided, because other CPUs moved the state.
     pub contended: u64,
@@ -33,7 +33,7 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// The limits that are to be asked still: none is, once a narrower one has refused.
+    /// The limits that are to be asked still: none is, once one before it has refused.
     #[inline(always)]
     pub const fn asked(&self) -> u64 {
         self.applies & self.refused.wrapping_sub(1)

@@ -274,9 +274,9 @@ fn judge(
 fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings) -> Verdict {
     let place = scratch.looked as usize & (INLINE - 1);
     let bit = settings.inline[place];
-    // Narrower ones might refuse it too.
-    let is_narrowest = scratch.over & bit != 0 && scratch.over & (bit - 1) == 0;
-    if !is_narrowest || bit & settings.enforced & settings.unit & !settings.penalties == 0 {
+    // Those before it might refuse it too.
+    let is_first = scratch.over & bit != 0 && scratch.over & (bit - 1) == 0;
+    if !is_first || bit & settings.enforced & settings.unit & !settings.penalties == 0 {
         return Verdict::OPEN;
     }
     let epoch = entry.binding.epoch();
@@ -287,8 +287,8 @@ fn refuse(scratch: &mut PacketScratch, entry: &SourceEntry, settings: &Settings)
         || !entry.episode().is_noted(time.now, false)
         // The word is of this binding if it still is.
         || !entry.is_bound()
-        // What the narrowest limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
-        // little more. What a wider one refuses is not remembered.
+        // What the first limit refuses is remembered by who finds a slot of the cache free: to refuse by the entry takes
+        // little more. What a later one refuses is not remembered.
         || entry.profile.limits & scratch.applicable & (bit - 1) == 0
             && !cache::is_plain_taken(scratch, scratch.key(), epoch)
     {

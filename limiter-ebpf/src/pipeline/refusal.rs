@@ -99,7 +99,7 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     {
         return;
     }
-    // A drop is counted under the limit that is asked first, which may be a narrower one next time.
+    // A drop is counted under the limit that is asked first, which may be an earlier one next time.
     if applies & (refused - 1) != 0 {
         return;
     }
@@ -119,9 +119,9 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     {
         return;
     }
-    // A penalty takes refusals one after the other, and what a wider limit refuses is given back to this one.
-    let wider = applies & !(refused | (refused - 1));
-    let is_brief = settings.penalties & refused | wider != 0;
+    // A penalty takes refusals one after the other, and what a later limit refuses is given back to this one.
+    let later = applies & !(refused | (refused - 1));
+    let is_brief = settings.penalties & refused | later != 0;
     scratch.refusing.since = now;
     scratch.refusing.wait = if is_brief { wait.min(Cached::MOMENT) } else { wait };
     scratch.refusing.precise = u32::from(meter.gcra.takes_clock(clock::tick_length()));

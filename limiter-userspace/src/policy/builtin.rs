@@ -5,17 +5,20 @@ use super::model::{Count, KeyPart, Limit};
 /// A limit that can be set by its name alone: `limiter limit set source --rate 1kpps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Builtin {
-    /// Packets per connection.
-    Connection,
     /// SYNs without ACK per source.
     Syn,
     /// Packets per source.
     Source,
+    /// Packets per connection.
+    Connection,
 }
 
 impl Builtin {
-    /// All of them, narrow before wide.
-    pub const ALL: [Self; 3] = [Self::Connection, Self::Syn, Self::Source];
+    /// All of them, in the order in which they are asked.
+    pub const ALL: [Self; 3] = [Self::Syn, Self::Source, Self::Connection];
+
+    /// All of them, in the order in which commands list them.
+    pub const LISTED: [Self; 3] = [Self::Connection, Self::Syn, Self::Source];
 
     /// The name that operators use.
     pub const fn name(self) -> &'static str {

@@ -35,11 +35,11 @@ impl Policy {
 
     /// The limits in the order in which commands list them: the built-in ones, set or not, before the others.
     pub fn listed_limits(&self) -> Vec<Limit> {
-        let missing = Builtin::ALL.into_iter().filter(|builtin| self.limit(builtin).is_none());
+        let missing = Builtin::LISTED.into_iter().filter(|builtin| self.limit(builtin).is_none());
         let mut limits: Vec<Limit> = missing.map(Builtin::limit).collect();
         limits.extend(self.limits.iter().cloned());
         let place = |limit: &Limit| {
-            Builtin::ALL
+            Builtin::LISTED
                 .iter()
                 .position(|builtin| builtin.name() == limit.name)
                 .unwrap_or(usize::MAX)
@@ -50,7 +50,7 @@ impl Policy {
 
     /// The names of the limits, in the order of [`listed_limits`](Self::listed_limits).
     pub fn listed_names(&self) -> Vec<String> {
-        let builtin = Builtin::ALL.map(|builtin| builtin.name().to_owned());
+        let builtin = Builtin::LISTED.map(|builtin| builtin.name().to_owned());
         let others = self.limits.iter().filter(|limit| Builtin::by_name(&limit.name).is_none());
         builtin.into_iter().chain(others.map(|limit| limit.name.clone())).collect()
     }

@@ -143,7 +143,7 @@ fn check_charged(
         let [syn, own] = places.map(|place| words[place as usize]);
         let connection = buckets[&connection_key(program, source, [40_000, 443])].word;
         for ((limit, word), burst) in
-            Builtin::ALL.into_iter().zip([connection, syn, own]).zip(bursts)
+            Builtin::ALL.into_iter().zip([syn, own, connection]).zip(bursts)
         {
             let gcra = tokens(burst).rate.bucket(burst, 1).unwrap();
             assert_eq!(word, gcra.fresh(NOW) + packets * gcra.units(1), "{source} {limit:?}");

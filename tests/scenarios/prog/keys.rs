@@ -211,8 +211,8 @@ fn limits_by_different_keys_are_charged_together() {
         let mut random = Random::new(seed, run);
         // In the order in which they are checked.
         let keys: [&[KeyPart]; 7] = [
-            &[Connection],
             &[Source],
+            &[Connection],
             &[within(24, 48)],
             &[Tenant],
             &[Destination],
@@ -221,7 +221,7 @@ fn limits_by_different_keys_are_charged_together() {
         ];
         let limits: Vec<_> = keys
             .iter()
-            .zip([4, 20, 60, 200, 250, 400, 600])
+            .zip([20, 4, 60, 200, 250, 400, 600])
             .map(|(parts, about)| {
                 let burst = (1 + about / 2 + random.below(about)) as u64;
                 limit(&format!("limit-{run} by {:?}", key(parts)), parts, tokens(burst))

@@ -299,7 +299,7 @@ fn a_limit_of_some_packets_is_charged_with_those_alone() {
         assert!(leased <= 2 * (Cached::MOST_LEASED - 1), "round {round}: {leased}");
     }
     assert_eq!(passed, [syns.burst, 3 * syns.burst]);
-    let [_, of_syns, of_all] = limit_tallies(&program).map(|tally| tally.conform.packets);
+    let [of_syns, of_all, _] = limit_tallies(&program).map(|tally| tally.conform.packets);
     assert_eq!((of_syns, of_all), (passed[0], passed[0] + passed[1]));
     program.check_accounts().unwrap();
 }

@@ -107,26 +107,27 @@ fn a_connection_is_a_source_a_destination_two_ports_and_a_protocol() {
     }
 }
 
+/// Limits of the source are asked before those of its connections, and among them, those of fewer packets.
 #[test]
-fn the_narrow_limit_is_asked_before_the_wide() {
+fn a_packet_that_several_limits_refuse_is_counted_under_the_first() {
     let limits = [(Builtin::Connection, 2), (Builtin::Syn, 3), (Builtin::Source, 5)];
     let mut program = program(&policy(&limits.map(|(limit, burst)| (limit, tokens(burst)))));
     let port = |port| Frame::tcp(A, B, port, 2, SYN).build();
     assert_eq!(program.run_many(&port(1), 4).unwrap(), 2);
-    assert_eq!(tallies(&program), [(2, 2), (2, 0), (2, 0)]);
+    assert_eq!(tallies(&program), [(2, 0), (2, 0), (2, 2)]);
     assert_eq!(program.run_many(&port(2), 4).unwrap(), 1);
-    assert_eq!(tallies(&program), [(3, 2), (3, 3), (3, 0)]);
+    assert_eq!(tallies(&program), [(3, 3), (3, 0), (3, 2)]);
     assert_eq!(program.run_many(&udp(A), 4).unwrap(), 2);
-    assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 0)]);
+    assert_eq!(tallies(&program), [(3, 3), (5, 2), (5, 2)]);
     assert_eq!(program.run_many(&Frame::udp(A, B, 9, 9).build(), 4).unwrap(), 0);
-    assert_eq!(tallies(&program), [(5, 4), (3, 3), (5, 4)]);
-    // All limits are exceeded now; the packet is counted at the narrowest.
+    assert_eq!(tallies(&program), [(3, 3), (5, 6), (5, 2)]);
+    // All limits are exceeded now.
     assert_eq!(program.run_many(&port(1), 1).unwrap(), 0);
     assert_eq!(program.run_many(&port(3), 1).unwrap(), 0);
-    assert_eq!(tallies(&program), [(5, 5), (3, 4), (5, 4)]);
+    assert_eq!(tallies(&program), [(3, 5), (5, 6), (5, 2)]);
     // A refused packet is counted as refused once, whichever limit refuses it.
     let reasons = [Reason::Conform, Reason::Exceed];
-    assert_eq!(reasons.map(|reason| counted(&program, reason)), [5, 5 + 4 + 4]);
+    assert_eq!(reasons.map(|reason| counted(&program, reason)), [5, 5 + 6 + 2]);
     program.check_accounts().unwrap();
 }
 

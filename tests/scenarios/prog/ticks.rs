@@ -297,7 +297,7 @@ fn several_limits_are_held_together() {
             exact += u64::from(is_syn && model.admit(now));
         }
         let after = limit_tallies(&program).map(|tally| tally.conform.packets);
-        let [_, syns, all] = std::array::from_fn(|limit| after[limit] - before[limit]);
+        let [syns, all, _] = std::array::from_fn(|limit| after[limit] - before[limit]);
         assert_eq!(all, both);
         let elapsed = packets * SECOND / 2_000 / if datagrams == 2 { 1 } else { 4 };
         let most = long.burst + 1_000 * elapsed / SECOND;

@@ -2,14 +2,14 @@
 
 use super::{Exact as _, Model, Verdict};
 
-/// The limits that may apply to a packet, by place, from narrow to wide.
+/// The limits that may apply to a packet, by place, in the order in which they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<const N: usize> {
     /// The limits; `None` for a free place.
     pub limits: [Option<Model>; N],
     /// Whether each limit is enforced; the others are monitored.
     pub enforced: [bool; N],
-    /// The places in the order in which they are checked. A limit is not checked once a narrower one has
+    /// The places in the order in which they are checked. A limit is not checked once one before it has
     /// refused.
     pub order: [usize; N],
 }
@@ -17,7 +17,7 @@ pub struct Plan<const N: usize> {
 /// The result for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<const N: usize> {
-    /// The place of the narrowest limit that refused it.
+    /// The place of the first limit that refused it.
     pub refused: Option<usize>,
     /// The limits that it was charged to.
     pub charged: [bool; N],
@@ -31,7 +31,7 @@ impl<const N: usize> Plan<N> {
         let mut outcome = Outcome { refused: None, charged: [false; N], exceeded: [false; N] };
         for place in self.order {
             let Some(limit) = &mut self.limits[place] else { continue };
-            if !applies[place] || outcome.refused.is_some_and(|narrowest| place > narrowest) {
+            if !applies[place] || outcome.refused.is_some_and(|first| place > first) {
                 continue;
             }
             let verdict = limit.look(now, costs[place]);

@@ -227,7 +227,7 @@ mod tests {
                 },
             ],
             reasons: [Tally::default(); REASONS],
-            limits: Builtin::ALL
+            limits: Builtin::LISTED
                 .map(|limit| LimitStatistics {
                     name: limit.name().into(),
                     tally: LimitTally::default(),
@@ -236,7 +236,7 @@ mod tests {
         };
         snapshot.reasons[Reason::Conform.index()] = tally(12_345_678, 987_654_321);
         snapshot.reasons[Reason::Exceed.index()] = tally(1_000, 60_000);
-        snapshot.limits[Builtin::Source as usize].tally = LimitTally {
+        snapshot.limits[2].tally = LimitTally {
             conform: tally(12_345_678, 987_654_321),
             exceed: tally(1_000, 60_000),
             near: tally(12, 720),
@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn text_is_aligned_and_leaves_out_what_did_not_happen() {
-        let mut limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name()));
-        limits[Builtin::Source as usize].rate = Some("1kpps".into());
-        limits[Builtin::Source as usize].burst = Some("2k".into());
+        let mut limits = Builtin::LISTED.map(|limit| LimitRow::off(limit.name()));
+        limits[2].rate = Some("1kpps".into());
+        limits[2].burst = Some("2k".into());
         assert_eq!(
             text(false, &limits),
             "\
@@ -363,7 +363,7 @@ all                          164MiB
 
     #[test]
     fn without_limits_it_says_how_to_set_one() {
-        let rows = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).to_vec();
+        let rows = Builtin::LISTED.map(|limit| LimitRow::off(limit.name())).to_vec();
         let said = |lists| text_of(false, &LimitRows { rows: rows.clone(), lists });
         for (lists, first) in [
             (false, "so every packet passes."),
@@ -377,8 +377,8 @@ all                          164MiB
 
     #[test]
     fn modes_are_shown_when_not_all_limits_are_enforced() {
-        let mut limits = Builtin::ALL.map(|limit| LimitRow::off(limit.name()));
-        let source = &mut limits[Builtin::Source as usize];
+        let mut limits = Builtin::LISTED.map(|limit| LimitRow::off(limit.name()));
+        let source = &mut limits[2];
         (source.rate, source.mode) = (Some("9 pps".into()), crate::policy::model::Mode::Monitor);
         let text = text(false, &limits);
         let lines: Vec<&str> = text.lines().skip(4).take(4).collect();

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(cost(&[source, web, log]).0, one + WIDE_LIMIT);
         let (nanoseconds, packet) = cost(&[source, web, opened]);
         assert_eq!(nanoseconds, one + NEW_KEY + INLINE_LIMIT + NEW_CONNECTION);
-        assert_eq!(packet, "protocol 6, port 443: b d");
+        assert_eq!(packet, "protocol 6, port 443: d b");
     }
 
     #[test]

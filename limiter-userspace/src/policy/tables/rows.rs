@@ -1,4 +1,4 @@
-//! The rows of a policy: each layer and each candidate of a limit, narrow keys before wide ones.
+//! The rows of a policy: each layer and each candidate of a limit, in the order in which they are asked.
 
 use std::collections::BTreeMap;
 
@@ -73,10 +73,15 @@ impl<'a> Rows<'a> {
             return Err(PolicyError::TooManyLimits { needed: rows.len() });
         }
         // A candidate is evaluated before its limit, and so counts packets that the limit refuses. What drops everything is
-        // evaluated before all others, as it takes no state.
+        // evaluated before all others, as it takes no state. Limits of the source come before those of its connections, but for
+        // such that have to know what they refuse: who is over a limit of the source is then refused by its entry alone.
+        let of_source = width_of_prefix(policy.key_prefix);
         rows.sort_by_key(|row| {
             let conditions = std::cmp::Reverse(row.limit.conditions());
-            (!row.drops(), width(row.key, policy.key_prefix), conditions, !row.candidate)
+            let width = width(row.key, policy.key_prefix);
+            let knows = row.limit.penalty.is_some() || row.candidate || !row.limit.mode.drops();
+            let asked = if knows { width } else { width.max(of_source) };
+            (!row.drops(), asked, width < of_source, width, conditions, !row.candidate)
         });
         Ok(Self { rows })
     }
@@ -302,7 +307,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The width of a key. Rows with narrow keys are evaluated before those with wide ones.
+/// The width of a key.
 fn width(key: &Key, prefix: KeyPrefix) -> u32 {
     let wide = |part: &KeyPart| match part {
         KeyPart::Connection => 0,

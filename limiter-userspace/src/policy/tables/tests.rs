@@ -116,7 +116,7 @@ fn a_limit_without_an_override_of_its_own_takes_part() {
     policy.set_override(Builtin::Connection, prefix("10.1.0.0/16"), bucket(1)).unwrap();
     policy.set_override(Builtin::Source, prefix("2001:db8::/32"), bucket(10)).unwrap();
     let tables = compiled(&policy);
-    let [connection, syn, source] = [1, 2, 4];
+    let [syn, source, connection] = [1, 2, 4];
     let limits: Vec<_> = tables.profiles.iter().map(|profile| profile.limits).collect();
     let shared = syn | source;
     assert_eq!(limits, [syn, shared, syn | source, connection | syn | source]);

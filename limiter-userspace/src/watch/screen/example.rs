@@ -154,7 +154,7 @@ pub(crate) fn details(source: IpNet, counted: Instant, time: Duration) -> Detail
 
 /// A reading of a limiter without limits.
 pub(crate) fn unlimited(taken: Instant) -> Reading {
-    let rows = Builtin::ALL.map(|limit| LimitRow::off(limit.name())).into();
+    let rows = Builtin::LISTED.map(|limit| LimitRow::off(limit.name())).into();
     Reading { limits: LimitRows { rows, lists: false }, ..reading(taken, Duration::ZERO, true) }
 }
 

@@ -9,8 +9,28 @@ use super::{
 };
 use crate::policy::{
     Builtin,
-    model::{Layer, Listed, Whom},
+    model::{Layer, Limit, Listed, Mode, Penalty, Whom},
 };
+
+/// A limit of connections that has to know what it refuses is asked before those of the source, others after them.
+#[test]
+fn limits_of_the_source_are_asked_before_those_of_its_connections() {
+    let first = |change: &dyn Fn(&mut Limit)| {
+        let mut policy = Policy::default();
+        for limit in [Builtin::Connection, Builtin::Source] {
+            policy.set_default(limit, bucket(1)).unwrap();
+        }
+        let at = policy.limits.iter().position(|limit| limit.name == "connection").unwrap();
+        change(&mut policy.limits[at]);
+        let rows = Rows::new(&policy).unwrap();
+        let first = rows.iter().next().unwrap();
+        first.limit.name.clone()
+    };
+    assert_eq!(first(&|_| {}), "source");
+    assert_eq!(first(&|it| it.mode = Mode::Monitor), "connection");
+    assert_eq!(first(&|it| it.penalty = Some(Penalty::new(1, 1))), "connection");
+    assert_eq!(first(&|it| it.candidate = Some(bucket(1).into())), "connection");
+}
 
 #[test]
 fn what_is_narrow_is_asked_before_what_is_wide() {
@@ -35,18 +55,18 @@ fn what_is_narrow_is_asked_before_what_is_wide() {
     let tables = compiled(&policy);
     let meters = tables.rows.iter().map(|row| tables.meters[row.meter as usize]);
     let meter = |packets: u64| Meter::bucket(Rate::per_second(packets).bucket(packets, 1).unwrap());
-    let narrow_first = [4, 5, 2, 3, 7, 1, 6, 0].map(|number| meter(1 + number));
-    assert_eq!(meters.collect::<Vec<_>>(), narrow_first);
+    let order = [2, 4, 5, 3, 7, 1, 6, 0].map(|number| meter(1 + number));
+    assert_eq!(meters.collect::<Vec<_>>(), order);
     let bits: Vec<_> = tables.rows.iter().map(|row| row.bit).collect();
     assert_eq!(bits, [1, 2, 4, 8, 16, 32, 64, 128]);
     assert_eq!(
         tables.settings.inline,
-        [4, 0, 0, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 0, 0],
         "only the source itself is at hand"
     );
-    assert_eq!(tables.settings.keyed, 0xff & !4);
+    assert_eq!(tables.settings.keyed, 0xff & !1);
     let columns: Vec<_> = tables.rows.iter().map(|row| row.override_column as usize).collect();
-    assert_eq!(columns[2], 0);
+    assert_eq!(columns[0], 0);
     assert!(
         columns.iter().filter(|override_column| **override_column == COLUMNS).count() == 7,
         "{columns:?}"
