@@ -1,6 +1,6 @@
 //! The limits of a packet, asked together.
 //!
-//! Every limit that applies is looked at, narrow before wide, and then all are charged or none: a
+//! Every limit that applies is looked at, and then all are charged or none: a
 //! packet that any of them refuses costs the others nothing. Limits whose state is in the same place
 //! are a [`Group`]; a packet goes through its groups twice, with one [`Bill`].
 

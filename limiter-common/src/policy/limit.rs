@@ -6,8 +6,7 @@ use crate::{
     policy::penalty::Penalty,
 };
 
-/// Limits that a policy can have, each with a bit in a set of them. The lowest bit is asked first:
-/// narrow before wide.
+/// Limits that a policy can have, each with a bit in a set of them. The lowest bit is asked first.
 pub const LIMITS: u32 = 64;
 
 /// Limits whose state is in the entry of the source, so that no look-up is needed for it.

@@ -428,7 +428,7 @@ fn write_down(scratch: &mut PacketScratch, mut left: u64) -> bool {
         scratch.keyed.keys[place].fill(limit, &scratch.packet, scratch.tenant, slot);
     }
     // A policy has no more about one packet; only one whose headers hide what it is, and so could be
-    // anything, can be about more. Of it, the narrowest are asked.
+    // anything, can be about more. Of it, the first ones are asked.
     true
 }
 

@@ -99,14 +99,18 @@ fn find_wait(scratch: &mut PacketScratch, settings: &Settings, entry: &SourceEnt
     {
         return;
     }
-    // A drop is counted under the limit that is asked first, which may be an earlier one next time.
-    if applies & (refused - 1) != 0 {
-        return;
-    }
+    let earlier = applies & (refused - 1);
     let Some(index) = inline::place(settings, refused) else {
-        find_wait_keyed(entry.profile.limits & scratch.applicable);
+        // It may be one of the source next time that refuses the packet, and nothing comes of that but a count.
+        if earlier & !(settings.enforced & !settings.penalties & !settings.keyed) == 0 {
+            find_wait_keyed(entry.profile.limits & scratch.applicable);
+        }
         return;
     };
+    // A drop is counted under the limit that is asked first, which may be an earlier one next time.
+    if earlier != 0 {
+        return;
+    }
     let index = scratch.unknown(index) & (INLINE - 1);
     let Some(meter) = entry.meter(index) else { return };
     // Of packets that do not cost the same, one that costs less may conform.

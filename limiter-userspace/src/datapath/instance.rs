@@ -290,7 +290,10 @@ impl Instance {
                 done => return Ok((done?, exchanged)),
             };
             if let Some(mut instance) = Self::open_to_attach(pins)? {
-                exchanged = instance.make_room(&refused)?.or(exchanged);
+                exchanged = match (exchanged, instance.make_room(&refused)?) {
+                    (Some(before), Some(made)) => Some(made.after(before)),
+                    (before, made) => made.or(before),
+                };
             }
         }
         Ok((attempt()?, exchanged))

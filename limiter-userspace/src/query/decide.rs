@@ -298,7 +298,7 @@ impl Case<'_> {
             charge::look_at(&mut keyed, place, now);
         }
         // A packet whose headers hide a field may match more keyed limits than `KEYED`. The program
-        // asks the narrowest ones.
+        // asks the first ones.
         Ok(keyed.bill)
     }
 

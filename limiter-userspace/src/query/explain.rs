@@ -72,7 +72,7 @@ pub struct Explanation {
     pub lists: Vec<ListReport>,
     /// The tenant of the source, and its longest prefix with the source.
     pub tenant: Option<(String, Option<IpNet>)>,
-    /// Every limit, narrow before wide, and then those with `mode: off`.
+    /// Every limit, in the order in which they are asked, and then those with `mode: off`.
     pub limits: Vec<(LimitReport, Standing)>,
     /// The name of the control protocol that such packets belong to. No list and no limit applies
     /// to control traffic that has a budget.

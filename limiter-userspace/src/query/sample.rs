@@ -34,7 +34,7 @@ pub struct Sample {
     pub buckets: Looked,
     /// The sample of the wide states: logs and lists of open connections.
     pub wide_states: Looked,
-    /// The limits, narrow before wide.
+    /// The limits, in the order in which they are asked.
     pub limits: Vec<LimitSample>,
 }
 

@@ -49,7 +49,7 @@ pub struct SourceReport {
     pub lists: Lists,
     /// The entries of these lists, in the order in which the lists are asked.
     pub listed: Vec<ListReport>,
-    /// The limits that apply to it, narrow before wide.
+    /// The limits that apply to it, in the order in which they are asked.
     pub limits: Vec<LimitReport>,
     /// The states of its limits whose key has more than the source, the fullest first; at most
     /// [`STATES`].
@@ -63,7 +63,7 @@ pub struct SourceReport {
 pub struct Brief {
     /// The lists that the source is on.
     pub lists: Lists,
-    /// The limits that apply to it, narrow before wide.
+    /// The limits that apply to it, in the order in which they are asked.
     pub limits: Vec<BriefLimit>,
 }
 

@@ -54,6 +54,12 @@ pub(crate) fn cases(tracked: &[u32]) -> Result<Vec<Case>> {
             Setting::OverConnection,
             &udp,
         )?,
+        case(
+            "over_connection",
+            "within its limit, over that of the connection",
+            Setting::OverSource,
+            &udp,
+        )?,
         case("denied", "known source, denied", Setting::Denied { ends: false }, &udp)?.denied(),
         case(
             "denied_for",

@@ -150,7 +150,10 @@ pub(crate) enum Setting {
     Over,
     /// A source over a limit that soon admits the next packet.
     OverOften,
+    /// Over the limit of the source, and within that of the connection.
     OverConnection,
+    /// The other way round.
+    OverSource,
     SynSource,
     ConnectionSource,
     All,
@@ -276,6 +279,7 @@ impl Setting {
     pub(crate) const fn exceeded(self) -> Option<&'static str> {
         match self {
             Self::Over | Self::OverOften | Self::OverConnection => Some(Builtin::Source.name()),
+            Self::OverSource => Some(Builtin::Connection.name()),
             _ => None,
         }
     }
@@ -298,6 +302,7 @@ impl Setting {
             Self::Over | Self::Botnet(_) => &[(Builtin::Source, SCANT)],
             Self::OverOften => &[(Builtin::Source, contest::SCANT)],
             Self::OverConnection => &[(Builtin::Connection, AMPLE), (Builtin::Source, SCANT)],
+            Self::OverSource => &[(Builtin::Connection, SCANT), (Builtin::Source, AMPLE)],
             Self::SynSource | Self::SpoofedSyns => {
                 &[(Builtin::Syn, AMPLE), (Builtin::Source, AMPLE)]
             }

@@ -9,7 +9,7 @@ use crate::policy::model::{Allowance, Count, Mode};
 /// The settings of all limits, to be shown beside their statistics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitRows {
-    /// A row for each layer and each candidate, narrow before wide.
+    /// A row for each layer and each candidate.
     pub rows: Vec<LimitRow>,
     /// Whether a source is denied, or blocked by hand.
     pub lists: bool,

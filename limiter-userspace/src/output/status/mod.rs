@@ -28,7 +28,7 @@ pub struct Status {
     pub interfaces: Vec<InterfaceStatus>,
     /// Frames by the reason that each was counted under.
     pub reasons: Reasons,
-    /// Every limit, layer and candidate, narrow before wide.
+    /// Every limit, layer and candidate.
     pub limits: Vec<LimitStatus>,
     /// How full the tables are.
     #[serde(flatten)]

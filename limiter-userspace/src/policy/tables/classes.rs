@@ -265,7 +265,7 @@ impl fmt::Display for Kind {
 
 /// For each kind of packets, the rows that can match a packet of it. Only protocols and ports are
 /// distinguished, so the result may have rows that never match together. More rows can match a packet whose
-/// port or protocol is hidden; the datapath then evaluates the narrowest.
+/// port or protocol is hidden; the datapath then evaluates the first ones.
 pub(super) fn together<'r, 'a>(
     rows: &[&'r Row<'a>],
 ) -> impl Iterator<Item = (Kind, Vec<&'r Row<'a>>)> {

@@ -1,7 +1,7 @@
 //! Compiles a policy to the flat tables of the datapath.
 //!
-//! Each layer and each candidate of a limit becomes a row with a bit of its own, narrow keys before wide
-//! ones. What a row matches is split in two: properties of the packet (classes) and its source (profiles).
+//! Each layer and each candidate of a limit becomes a row with a bit of its own, in the order in which they are asked. What a
+//! row matches is split in two: properties of the packet (classes) and its source (profiles).
 
 mod assignment;
 mod classes;

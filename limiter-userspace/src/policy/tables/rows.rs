@@ -72,16 +72,21 @@ impl<'a> Rows<'a> {
         if rows.len() > LIMITS as usize {
             return Err(PolicyError::TooManyLimits { needed: rows.len() });
         }
-        // A candidate is evaluated before its limit, and so counts packets that the limit refuses. What drops everything is
-        // evaluated before all others, as it takes no state. Limits of the source come before those of its connections, but for
-        // such that have to know what they refuse: who is over a limit of the source is then refused by its entry alone.
+        // Limits of the source come before narrower ones where all only refuse: the entry of the source alone tells then that a
+        // packet is dropped.
         let of_source = width_of_prefix(policy.key_prefix);
+        let is_plain = rows
+            .iter()
+            .filter(|row| !row.drops() && width(row.key, policy.key_prefix) == of_source)
+            .all(|row| row.only_refuses() && row.identity().inline);
+        // A candidate is evaluated before its limit, and so counts packets that the limit refuses. What drops everything is
+        // evaluated before all others, as it takes no state.
         rows.sort_by_key(|row| {
             let conditions = std::cmp::Reverse(row.limit.conditions());
             let width = width(row.key, policy.key_prefix);
-            let knows = row.limit.penalty.is_some() || row.candidate || !row.limit.mode.drops();
-            let asked = if knows { width } else { width.max(of_source) };
-            (!row.drops(), asked, width < of_source, width, conditions, !row.candidate)
+            let is_later = is_plain && width < of_source && row.only_refuses();
+            let asked = if is_later { of_source } else { width };
+            (!row.drops(), asked, is_later, width, conditions, !row.candidate)
         });
         Ok(Self { rows })
     }
@@ -182,6 +187,12 @@ impl<'a> Rows<'a> {
 const CLOSED: Meter = Meter::bucket(Gcra::CLOSED);
 
 impl<'a> Row<'a> {
+    /// Whether it drops what it refuses, and nothing else comes of that.
+    fn only_refuses(&self) -> bool {
+        let limit = self.limit;
+        limit.mode.drops() && limit.penalty.is_none() && limit.candidate.is_none()
+    }
+
     /// Whether the row drops all that it is about.
     pub(super) fn drops(&self) -> bool {
         self.limit.mode == Mode::Drop

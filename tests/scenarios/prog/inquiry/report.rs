@@ -124,10 +124,10 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     assert_eq!(
         used(&report),
         [
+            ("ports", None),
             ("ssh", Some(0)),
             ("source (candidate)", Some(2)),
             ("source", Some(40)),
-            ("ports", None),
             ("budget", Some(30)),
             ("inside", None),
             ("small", Some(0)),
@@ -138,7 +138,7 @@ fn each_limit_of_a_source_is_told_with_its_state() {
     assert_eq!(origin("source (candidate)"), &Origin::Candidate);
     assert_eq!(origin("ssh"), &Origin::Default);
     let modes: Vec<_> = report.limits.iter().map(|limit| limit.mode).collect();
-    let expected = ["enforce", "candidate", "enforce", "enforce", "monitor", "enforce", "enforce"];
+    let expected = ["enforce", "enforce", "candidate", "enforce", "monitor", "enforce", "enforce"];
     assert_eq!(modes, expected);
 
     // Ports 1000 to 1020 got one to three packets each from the first 40. The report lists the fullest 20.
@@ -313,11 +313,11 @@ fn a_limit_that_is_not_about_a_packet_names_one_condition() {
     assert_eq!(
         standings(&explain(&program, &any, now)),
         [
+            "ports: yes",
             "ssh: if protocol, port",
             "partner: no, source",
             "source (candidate): yes",
             "source: yes",
-            "ports: yes",
             "budget: no, tenant",
             "inside: if destination",
             "small: if length",
@@ -333,7 +333,7 @@ fn a_limit_that_is_not_about_a_packet_names_one_condition() {
     };
     let it = explain(&program, &ssh, now);
     let told = standings(&it);
-    assert_eq!((told[0].as_str(), told[6].as_str()), ("ssh: yes", "inside: no, destination"));
+    assert_eq!((told[1].as_str(), told[6].as_str()), ("ssh: yes", "inside: no, destination"));
     assert_eq!(told[7], "small: yes");
     let used = |name: &str| {
         let (report, _) = it.limits.iter().find(|(report, _)| report.name == name).unwrap();
@@ -342,16 +342,16 @@ fn a_limit_that_is_not_about_a_packet_names_one_condition() {
     assert_eq!((used("ports"), used("ssh"), used("small")), (Some(1), Some(1), Some(1)));
     let verdict = it.verdict.unwrap();
     assert_eq!(verdict.reason.name(), "conform");
-    assert_eq!(verdict.charged, ["ssh", "source (candidate)", "source", "ports", "small"]);
+    assert_eq!(verdict.charged, ["ports", "ssh", "source (candidate)", "source", "small"]);
 
     let long = Question { length: Some(1_000), port: Some(443), ..ssh.clone() };
     let told = standings(&explain(&program, &long, now));
-    assert_eq!((told[0].as_str(), told[7].as_str()), ("ssh: no, port", "small: no, length"));
+    assert_eq!((told[1].as_str(), told[7].as_str()), ("ssh: no, port", "small: no, length"));
     let echo = Question { protocol: Some(1), port: None, icmp: Some(8), ..ssh };
-    assert_eq!(standings(&explain(&program, &echo, now))[0], "ssh: no, protocol");
+    assert_eq!(standings(&explain(&program, &echo, now))[1], "ssh: no, protocol");
     // A limit whose key is not known has a state for each key.
     let it = explain(&program, &any, now);
-    assert!(matches!(it.limits[4].0.kept, Kept::Many) && it.verdict.is_none());
+    assert!(matches!(it.limits[0].0.kept, Kept::Many) && it.verdict.is_none());
 }
 
 #[test]

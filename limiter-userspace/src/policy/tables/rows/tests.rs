@@ -12,24 +12,31 @@ use crate::policy::{
     model::{Layer, Limit, Listed, Mode, Penalty, Whom},
 };
 
-/// A limit of connections that has to know what it refuses is asked before those of the source, others after them.
+/// That is so where all only refuse.
 #[test]
 fn limits_of_the_source_are_asked_before_those_of_its_connections() {
-    let first = |change: &dyn Fn(&mut Limit)| {
+    type Change = fn(&mut Limit);
+    let order = |name: &str, change: Change| {
         let mut policy = Policy::default();
-        for limit in [Builtin::Connection, Builtin::Source] {
+        for limit in Builtin::LISTED {
             policy.set_default(limit, bucket(1)).unwrap();
         }
-        let at = policy.limits.iter().position(|limit| limit.name == "connection").unwrap();
-        change(&mut policy.limits[at]);
+        change(policy.limits.iter_mut().find(|limit| limit.name == name).unwrap());
         let rows = Rows::new(&policy).unwrap();
-        let first = rows.iter().next().unwrap();
-        first.limit.name.clone()
+        let names: Vec<_> = rows.iter().map(|row| row.limit.name.clone()).collect();
+        names.join(" ")
     };
-    assert_eq!(first(&|_| {}), "source");
-    assert_eq!(first(&|it| it.mode = Mode::Monitor), "connection");
-    assert_eq!(first(&|it| it.penalty = Some(Penalty::new(1, 1))), "connection");
-    assert_eq!(first(&|it| it.candidate = Some(bucket(1).into())), "connection");
+    assert_eq!(order("source", |_| {}), "syn source connection");
+    let changes: [Change; 3] = [
+        |it| it.mode = Mode::Monitor,
+        |it| it.penalty = Some(Penalty::new(1, 1)),
+        |it| it.candidate = Some(bucket(1).into()),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let twice = |name: &str| if at == 2 { format!("{name} {name}") } else { name.to_owned() };
+        assert_eq!(order("connection", change), format!("{} syn source", twice("connection")));
+        assert_eq!(order("source", change), format!("connection syn {}", twice("source")));
+    }
 }
 
 #[test]
