@@ -248,6 +248,9 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
     if bit & settings.by_rest == 0 {
         // Whatever the rest of the key is, others of the source are refused too.
         (scratch.rest, scratch.spread) = (Rest::NONE, 0);
+    } else if scratch.spread == 0 {
+        // It was decided by the slot of all rests, which a refusal of one of them is not for.
+        return 0;
     }
     if wait == 0 || take_slot(epoch, limits) == 0 {
         return 0;

@@ -16,7 +16,7 @@ use limiter_userspace::policy::{Bucket, Builtin, KeyPrefix, Policy};
 
 use super::{
     Run, bucket,
-    exact::{Model, Sample, counts, joined},
+    exact::{Model, Sample},
     mutation::Random,
     naive::{List, Naive},
     part, program, seed,
@@ -174,8 +174,7 @@ fn every_verdict_is_the_exact_one() {
                 sample.what
             );
             if number % 64 == 0 {
-                let counted = (model.counters, model.limits);
-                assert_eq!(joined(counts(&program)), joined(counted), "step {number} at {now}");
+                model.check_counts(&program, &format!("step {number} at {now}"));
             }
             let pace = *pace.get(random.below(3)).unwrap_or(&any);
             now = step(&mut random, pace, now);

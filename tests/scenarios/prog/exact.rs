@@ -38,6 +38,8 @@ pub(super) struct Model {
     connections: HashMap<Option<Connection>, model::Bucket>,
     pub(super) counters: Counters,
     pub(super) limits: [LimitTally; BUILTINS],
+    /// Packets that a limit of the source refused, and that of the connection would have.
+    either: Tally,
 }
 
 struct Source {
@@ -49,19 +51,6 @@ struct Source {
 /// The frame counters and the tallies of the built-in limits.
 pub(super) fn counts(program: &TestProgram) -> (Counters, [LimitTally; BUILTINS]) {
     (program.counters().unwrap(), limit_tallies(program))
-}
-
-/// The same with all refusals in one place: where several limits refuse a packet, the program may count it for a moment under
-/// a later one than the first.
-pub(super) fn joined(
-    (counters, mut limits): (Counters, [LimitTally; BUILTINS]),
-) -> (Counters, [LimitTally; BUILTINS]) {
-    for place in 1..BUILTINS {
-        let Tally { packets, bytes } = std::mem::take(&mut limits[place].exceed);
-        let first = &mut limits[0].exceed;
-        (first.packets, first.bytes) = (first.packets + packets, first.bytes + bytes);
-    }
-    (counters, limits)
 }
 
 fn add(tally: &mut Tally, bytes: u64) {
@@ -115,7 +104,8 @@ impl Model {
         let names = in_force.limits.iter().map(|limit| limit.name.as_str());
         let mut order: Vec<_> = names.filter_map(Builtin::by_name).collect();
         order.sort_by_key(|limit| compiled(program, *limit).override_column);
-        Self { policy, order, sources, connections, counters, limits }
+        let either = Tally::default();
+        Self { policy, order, sources, connections, counters, limits, either }
     }
 
     pub(super) fn decide(&mut self, sample: &Sample, now: u64) -> Verdict {
@@ -198,6 +188,14 @@ impl Model {
                 conform
             }
             Err(place) => {
+                let by_connection = &source.buckets[Builtin::Connection as usize];
+                if place != Builtin::Connection as usize
+                    && by_connection
+                        .as_ref()
+                        .is_some_and(|it| it.look(now, 1) != model::Verdict::Admit)
+                {
+                    add(&mut self.either, bytes);
+                }
                 let monitored = self.policy.monitor;
                 add(if monitored { &mut source.passed } else { &mut source.dropped }, bytes);
                 let limit = &mut self.limits[place];
@@ -216,9 +214,32 @@ impl Model {
         if reason.drops() { Verdict::Drop } else { Verdict::Pass }
     }
 
+    /// Compares the counts of frames and limits with those of the program. A packet that is refused by a limit of the source
+    /// and by that of its connection may be counted under the latter, for a moment after that refused another one.
+    pub(super) fn check_counts(&self, program: &TestProgram, when: &str) {
+        let (counters, mut limits) = counts(program);
+        let most = self.either;
+        let mut moved = Tally::default();
+        for (of, limit) in limits.iter_mut().zip(&self.limits).take(Builtin::Connection as usize) {
+            for (moved, of, exact) in [
+                (&mut moved.packets, &mut of.exceed.packets, limit.exceed.packets),
+                (&mut moved.bytes, &mut of.exceed.bytes, limit.exceed.bytes),
+            ] {
+                assert!(*of <= exact, "{of} of {exact} {when}");
+                *moved += exact - *of;
+                *of = exact;
+            }
+        }
+        assert!(moved.packets <= most.packets && moved.bytes <= most.bytes, "{moved:?} {when}");
+        let connection = &mut limits[Builtin::Connection as usize].exceed;
+        connection.packets -= moved.packets;
+        connection.bytes -= moved.bytes;
+        assert_eq!((counters, limits), (self.counters, self.limits), "{when}");
+    }
+
     /// Compares all counts with those of the program.
     pub(super) fn check(&self, program: &TestProgram) {
-        assert_eq!(joined(counts(program)), joined((self.counters, self.limits)));
+        self.check_counts(program, "at the end");
         for (key, source) in &self.sources {
             let entry = match key {
                 Some(key) => program.source(&Address::from(*key)).unwrap().unwrap(),

@@ -1,6 +1,12 @@
 //! Leases and remembered refusals of limits by keys that the source does not tell, such as connections and destinations.
 
-use limiter_common::{algorithm::rate::Rate, base::address::Address, memory::cache::Cached};
+use std::net::IpAddr;
+
+use limiter_common::{
+    algorithm::rate::{Rate, SECOND},
+    base::address::Address,
+    memory::cache::Cached,
+};
 use limiter_tests::{
     packet::{ACK, Frame},
     program::{TestProgram, Verdict},
@@ -11,7 +17,7 @@ use limiter_userspace::policy::{
 };
 
 use super::{
-    NOW,
+    NOW, bucket,
     define::{limit, policy_of},
     leased::{A, BURST, RATE, TICK, pass, ticking},
     per_second,
@@ -213,5 +219,34 @@ fn a_refused_source_is_dropped_by_the_cache_whatever_the_destination() {
     assert_eq!(program.buckets().unwrap().len(), 1, "no bucket was made for the others");
     let tally = program.tally("own").unwrap();
     assert_eq!((tally.conform.packets, tally.exceed.packets), (BURST, BURST + 58));
+    program.check_accounts().unwrap();
+}
+
+/// A source is a network here, and each of its addresses has a limit of its own. The first address has no rest of the key. What is
+/// remembered of it is said of no other one, also where all were refused by the network before.
+#[test]
+fn a_refusal_of_the_first_address_of_a_network_is_of_no_other_one() {
+    let one = KeyPart::SourcePrefix { ipv4: 32, ipv6: 128 };
+    let slow = bucket(Rate { packets: 1, period: 3_600 * SECOND }, 2);
+    let mut program = ticking(&policy_of([
+        limit("network", &[KeyPart::Source], per_second(1, 6)),
+        limit("address", &[one], slow),
+    ]));
+    let from = |last: u16| {
+        let [source, to] = [(2, last), (3, 9)]
+            .map(|(net, last)| IpAddr::from([0x2001, 0xdb8, 1, net, 0, 0, 0, last]));
+        Frame::udp(source, to, 5_000, 9).build()
+    };
+    for last in [0, 1] {
+        assert_eq!(program.run_many(&from(last), 9).unwrap(), 2);
+    }
+    program.at(NOW + SECOND).unwrap();
+    // Part of a token is enough for a packet, and the next one takes an hour.
+    assert_eq!(program.run_many(&from(0), 9).unwrap(), 1);
+    assert_eq!(program.run_many(&from(2), 9).unwrap(), 2);
+    assert!(program.run_many(&from(3), 9).unwrap() <= 1, "of the network");
+    program.at(NOW + 10 * SECOND).unwrap();
+    assert_eq!(program.run_many(&from(0), 9).unwrap(), 0, "of the first address");
+    assert_eq!(program.run_many(&from(4), 9).unwrap(), 2);
     program.check_accounts().unwrap();
 }

@@ -77,14 +77,15 @@ impl<'a> Rows<'a> {
         let of_source = width_of_prefix(policy.key_prefix);
         let is_plain = rows
             .iter()
-            .filter(|row| !row.drops() && width(row.key, policy.key_prefix) == of_source)
-            .all(|row| row.only_refuses() && row.identity().inline);
+            .map(|row| (row, width(row.key, policy.key_prefix)))
+            .filter(|(row, width)| !row.drops() && *width <= of_source)
+            .all(|(row, width)| row.only_refuses() && (width < of_source || row.identity().inline));
         // A candidate is evaluated before its limit, and so counts packets that the limit refuses. What drops everything is
         // evaluated before all others, as it takes no state.
         rows.sort_by_key(|row| {
             let conditions = std::cmp::Reverse(row.limit.conditions());
             let width = width(row.key, policy.key_prefix);
-            let is_later = is_plain && width < of_source && row.only_refuses();
+            let is_later = is_plain && width < of_source;
             let asked = if is_later { of_source } else { width };
             (!row.drops(), asked, is_later, width, conditions, !row.candidate)
         });

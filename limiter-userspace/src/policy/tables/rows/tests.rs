@@ -12,7 +12,7 @@ use crate::policy::{
     model::{Layer, Limit, Listed, Mode, Penalty, Whom},
 };
 
-/// That is so where all only refuse.
+/// That is so where all of these only refuse.
 #[test]
 fn limits_of_the_source_are_asked_before_those_of_its_connections() {
     type Change = fn(&mut Limit);
@@ -21,21 +21,30 @@ fn limits_of_the_source_are_asked_before_those_of_its_connections() {
         for limit in Builtin::LISTED {
             policy.set_default(limit, bucket(1)).unwrap();
         }
+        let pair = [KeyPart::Source, KeyPart::DestinationPort];
+        policy
+            .limits
+            .push(Limit { layers: policy.limits[0].layers.clone(), ..Limit::new("pair", &pair) });
         change(policy.limits.iter_mut().find(|limit| limit.name == name).unwrap());
         let rows = Rows::new(&policy).unwrap();
         let names: Vec<_> = rows.iter().map(|row| row.limit.name.clone()).collect();
         names.join(" ")
     };
-    assert_eq!(order("source", |_| {}), "syn source connection");
+    assert_eq!(order("source", |_| {}), "syn source connection pair");
     let changes: [Change; 3] = [
         |it| it.mode = Mode::Monitor,
         |it| it.penalty = Some(Penalty::new(1, 1)),
         |it| it.candidate = Some(bucket(1).into()),
     ];
     for (at, change) in changes.into_iter().enumerate() {
-        let twice = |name: &str| if at == 2 { format!("{name} {name}") } else { name.to_owned() };
-        assert_eq!(order("connection", change), format!("{} syn source", twice("connection")));
-        assert_eq!(order("source", change), format!("connection syn {}", twice("source")));
+        let names = ["connection", "pair", "syn", "source"];
+        for changed in names {
+            let twice = |name: &str| match (at, name == changed) {
+                (2, true) => format!("{name} {name}"),
+                _ => name.to_owned(),
+            };
+            assert_eq!(order(changed, change), names.map(twice).join(" "));
+        }
     }
 }
 
