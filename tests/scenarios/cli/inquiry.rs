@@ -205,7 +205,7 @@ fn a_test_says_what_then_happens_and_changes_nothing() {
         assert_eq!(full["limit"], "connection");
         let other = bench.json(&format!("{to_other} -j"));
         assert_eq!((&other["verdict"], &other["reason"]), (&"pass".into(), &"conform".into()));
-        assert_eq!(other["charged"], serde_json::json!(["connection", "source"]));
+        assert_eq!(other["charged"], serde_json::json!(["source", "connection"]));
     }
     let after = (bench.json("status -j"), bench.json("get 192.0.2.1 -j")["states"].clone());
     assert_eq!(before.0["limits"], after.0["limits"]);
@@ -222,7 +222,7 @@ fn a_test_says_what_then_happens_and_changes_nothing() {
     assert_eq!(text, "drop (exceed; limit connection)\n");
     let syn = "test --src 192.0.2.7 --dst 192.0.2.99 --dport https --flags syn --tagged 5";
     let text = bench.done(syn).stdout;
-    assert_eq!(text, "pass (conform); charged to connection, syn, source\n");
+    assert_eq!(text, "pass (conform); charged to syn, source, connection\n");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn captures_of_any_common_kind_are_judged() {
         ("sll2.pcap", raw(276, &cooked2)),
     ] {
         let file = Scratch::new(name, &bytes);
-        let line = "1: pass (conform); charged to connection, syn, source\n";
+        let line = "1: pass (conform); charged to syn, source, connection\n";
         // By its path and on standard input, each also compressed.
         let packed = Command::new("gzip").args(["-c", file.path()]).output().unwrap().stdout;
         let packed = Scratch::new("packed.gz", &packed);
@@ -426,16 +426,16 @@ fn an_explanation_names_what_decides_and_why_the_others_do_not() {
         (told, report)
     };
     let (limits, report) = told("192.0.2.1");
-    assert_eq!(limits, ["connection yes []", "syn depends [flags]", "source yes []"]);
+    assert_eq!(limits, ["syn depends [flags]", "source yes []", "connection yes []"]);
     assert_eq!(limit(&report, "source")["state"]["used"], 11);
     assert_eq!(limit(&report, "connection")["per_key"], true, "of no port in particular");
     assert!(report["verdict"].is_null(), "{report}");
 
     let (limits, report) = told("192.0.2.1:53/udp");
-    assert_eq!(limits, ["connection yes []", "syn no [flags]", "source yes []"]);
+    assert_eq!(limits, ["syn no [flags]", "source yes []", "connection yes []"]);
     assert!(report["verdict"].is_null(), "it depends on the connection: {report}");
     let (limits, _) = told("192.0.2.1:443/tcp --flags syn");
-    assert_eq!(limits, ["connection yes []", "syn yes []", "source yes []"]);
+    assert_eq!(limits, ["syn yes []", "source yes []", "connection yes []"]);
 
     bench.done("limit del connection");
     let (limits, report) = told("192.0.2.1:53/udp --to 192.0.2.99");
