@@ -15,7 +15,7 @@ use limiter_common::{
     table::set::Place,
 };
 
-use super::{maps::Maps, sources::Mapping};
+use super::{maps::Maps, sizes::Sizes, sources::Mapping};
 use crate::error::Result;
 
 /// A bucket as it was read, with what its word is measured in.
@@ -42,8 +42,8 @@ impl Maps {
     /// # Errors
     /// What the system says.
     pub(crate) fn bucket_sets(&self) -> Result<u32> {
-        let all = self.capacity(map::BUCKETS)?.saturating_sub(TALLIES) / WAYS as u32;
-        Ok(all.saturating_sub(self.wide_sets()?))
+        let layout = self.entry(map::LAYOUT, &0_u32)?.unwrap_or_default();
+        Ok(Sizes::bucket_sets_in(self.capacity(map::BUCKETS)?, &layout))
     }
 
     /// Sets of wide states.

@@ -120,8 +120,7 @@ impl Old {
         let has_wide = layout.wide_sets != 0 && pinned(pins, map::WIDE_STATE)?.is_some();
         let tables = OldTables {
             source_sets: Set::count(sizes.sources),
-            bucket_sets: (capacity(map::BUCKETS)?.saturating_sub(TALLIES) / WAYS as u32)
-                .saturating_sub(layout.wide_sets),
+            bucket_sets: Sizes::bucket_sets_in(capacity(map::BUCKETS)?, &layout),
             wide_sets: layout.wide_sets,
             has_wide: has_wide.into(),
             has_further: has_further.into(),

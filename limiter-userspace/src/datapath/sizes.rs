@@ -197,14 +197,18 @@ impl Sizes {
         Set::count(if self.buckets_made { self.buckets } else { Self::BUCKETS_OF_ALL })
     }
 
+    /// Sets of buckets in a map of buckets with so many entries, and this description.
+    pub(super) const fn bucket_sets_in(entries: u32, layout: &Description) -> u32 {
+        (entries.saturating_sub(TALLIES) / WAYS as u32).saturating_sub(layout.wide_sets)
+    }
+
     /// Those of maps with this description and so many entries.
     pub(super) fn by(
         layout: &Description,
         further: bool,
         capacity: impl Fn(&'static str) -> Result<u32>,
     ) -> Result<Self> {
-        let buckets = capacity(map::BUCKETS)?
-            .saturating_sub(TALLIES + layout.wide_sets.saturating_mul(WAYS as u32));
+        let buckets = Self::bucket_sets_in(capacity(map::BUCKETS)?, layout) * WAYS as u32;
         Ok(Self {
             sources: capacity(map::SOURCES)?.saturating_sub(layout.source_first),
             buckets: buckets.max(layout.buckets),
