@@ -9,10 +9,6 @@ use crate::{child, libtest::Run, outcome, toolchain::Toolchain};
 
 /// The environment variable with the divisor of test runs, and its value. What takes a minute on this machine
 /// takes half an hour in the emulator.
-///
-/// With this divisor, no test offers so many packets in a row that the kernel repeats them itself; for that
-/// it patches its own code. A CPU that runs this code at the same time may then hit a breakpoint in the
-/// emulator that is no longer there, which kills the guest.
 const DIVISOR: (&str, u32) = ("LIMITER_TEST_DIVISOR", 10);
 
 /// The environment variable that tells the tests that a CPU may be stopped while another one waits for it.
@@ -46,7 +42,7 @@ impl Programs {
     /// Boots a kernel and runs the tests on it.
     pub(super) fn run(&self, kernel: Kernel) -> Result<Run> {
         let (variable, divisor) = DIVISOR;
-        // One test at a time: see [`DIVISOR`].
+        // One test at a time, as one thread runs both CPUs.
         let commands = format!(
             "{EMULATED}=1 {variable}={divisor} integration --exact --show-output --test-threads=1 {}\n",
             self.tests.join(" ")
