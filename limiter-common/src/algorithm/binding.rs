@@ -77,11 +77,12 @@ impl Binding {
     }
 
     /// The binding of an entry that is taken away from whoever has it, while that is done; what was
-    /// found out under the one before holds no longer. It is behind `epoch`.
+    /// found out under the one before holds no longer. It is behind `epoch`, and behind the epoch before, by which packets
+    /// on other CPUs may still go: it is bound to no profile of either.
     #[inline(always)]
     pub const fn vacated(self, epoch: u32) -> Self {
         let next = Self(self.0.wrapping_add(Self::GENERATION));
-        Self::new(epoch.wrapping_sub(1), 0).like(next).locked()
+        Self::new(epoch.wrapping_sub(2), 0).like(next).locked()
     }
 
     /// The same when that is done.

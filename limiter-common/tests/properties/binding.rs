@@ -49,6 +49,17 @@ proptest! {
         prop_assert_eq!((locked.epoch(), locked.profile()), (bound, profile));
     }
 
+    /// Packets go by an epoch or by the one before, while a policy is put in force.
+    #[test]
+    fn an_entry_that_is_given_away_is_bound_under_no_epoch_that_packets_go_by(
+        epoch: u32, profile in 0..Binding::PROFILES,
+    ) {
+        let given = Binding::new(epoch, profile).vacated(epoch).unlocked();
+        for by in [epoch, moved(epoch, -1)] {
+            prop_assert_eq!((given.is_under(by), given.standing(by)), (false, Standing::Behind));
+        }
+    }
+
     #[test]
     fn a_new_entry_is_behind_every_epoch_of_the_first_half(epoch in 1..=1_u32 << 31) {
         prop_assert_eq!(Binding(0).standing(epoch), Standing::Behind);
