@@ -166,6 +166,10 @@ pub(crate) struct FirstCharge {
     pub(crate) places: u32,
     /// Those of them that it leaves near, by their own bits.
     pub(crate) near: u64,
+    /// If an entry is to be made for it: the limits that are about it and admit it, but for those with keys of their own; and
+    /// those that it was charged to as it opens a connection. Both as bits.
+    pub(crate) limits: u64,
+    pub(crate) opens: u64,
 }
 
 /// The limits of a packet that are kept by keys of their own, in the order in which they are asked.
@@ -303,8 +307,15 @@ impl PacketScratch {
         (scratch.time, scratch.by_tick) = (Time::exact(now), ticked);
     }
 
+    /// Has the tick known beside the [time](Self::time) of the packet.
+    #[inline(always)]
+    pub(crate) fn note_tick(&mut self) {
+        let ticked = coarse_now(self.reread()).now;
+        self.reread().by_tick = ticked;
+    }
+
     /// Notes by how much the tick of the kernel is late, if none was later. The [time](Self::set_time) of the packet is that
-    /// of the clock. Packets whose source gets an entry, or another policy, tell of it: to ask each one would take a branch
+    /// of the clock. Packets that look for an entry, or find it under another policy, tell of it: to ask each would take a branch
     /// in all that is verified after it.
     #[inline(always)]
     pub(crate) fn note_lag(&self) {

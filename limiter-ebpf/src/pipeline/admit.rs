@@ -29,7 +29,9 @@ use crate::{
         headers::read_all,
         lease,
         lists::{by_lists, drop_by_limit},
-        probation::{admit_newcomer, admit_newcomer_by_keys, pass_untracked},
+        probation::{
+            TAKES_ENTRY, admit_newcomer, admit_newcomer_by_keys, enter_newcomer, pass_untracked,
+        },
     },
     policy::{
         active::{ActivePolicy, hide_provenance},
@@ -158,7 +160,9 @@ fn admit_new(
     let by_keys = scratch.applicable & settings.buckets_by_key != 0;
     escape(scratch);
     if !by_keys {
-        return Verdict(admit_newcomer(0).into());
+        let admitted = admit_newcomer(0);
+        let place = if admitted == TAKES_ENTRY { enter_newcomer() } else { admitted };
+        return Verdict(place.into());
     }
     if scratch.reread().is_read == 0 {
         read_all(ctx);

@@ -32,13 +32,24 @@ use crate::{
         near::count_near,
     },
     pipeline::lists::drop_by_limit,
-    policy::{active::ActivePolicy, profile, verdict::Verdict},
-    table::set::{HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
+    policy::{
+        active::{self, ActivePolicy},
+        profile,
+        verdict::Verdict,
+    },
+    table::{
+        insert::enter,
+        set::{ALL_OWE, HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
+    },
 };
 
+/// In the place of a reason: the packet is admitted, if its source is [given an entry](enter_newcomer). The lock of the set is
+/// held then, and given back by that.
+pub(crate) const TAKES_ENTRY: u32 = u32::MAX;
+
 /// Admits the packet, whose source has no entry, if there is nothing to be known of that
-/// but this packet; gives the place of the reason. Otherwise the source needs an entry, and the packet
-/// is undecided. By these limits, which have keys of their own, it was charged before.
+/// but this packet; gives the place of the reason, or [`TAKES_ENTRY`]. Otherwise the packet is undecided.
+/// By these limits, which have keys of their own, it was charged before.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn admit_newcomer(by_key: u64) -> u32 {
@@ -63,7 +74,10 @@ pub(crate) extern "C" fn admit_newcomer_by_keys() -> u32 {
             return reason;
         }
     }
-    let verdict = admit_newcomer(by_key);
+    let mut verdict = admit_newcomer(by_key);
+    if verdict == TAKES_ENTRY {
+        verdict = enter_newcomer();
+    }
     if by_key != 0 {
         if verdict == undecided {
             keyed::refund_keyed();
@@ -83,7 +97,7 @@ extern "C" fn find_keys() -> u64 {
         return 0;
     };
     let ActivePolicy { epoch, settings, .. } = policy;
-    if scratch.classified != epoch.into() || policy.monitors() != 0 {
+    if scratch.classified != epoch.into() {
         return 0;
     }
     let number = profile::number(&scratch.source, epoch, settings);
@@ -92,7 +106,7 @@ extern "C" fn find_keys() -> u64 {
     let by_key = applies & settings.buckets_by_key;
     // What such a limit with a penalty refuses is to be noted in an entry.
     let special = applies & !(settings.newcomers | by_key) | by_key & settings.penalties;
-    if by_key == 0 || special != 0 || profile.listed != 0 {
+    if by_key == 0 || special != 0 || profile.listed != 0 || is_on_probation(scratch) {
         return 0;
     }
     scratch.open_bill(by_key, settings.enforced);
@@ -104,8 +118,16 @@ extern "C" fn find_keys() -> u64 {
     by_key
 }
 
+/// Whether the source of the packet is on probation, as far as that is seen without the lock: what it owes may refuse the
+/// packet first.
+#[inline(always)]
+fn is_on_probation(scratch: &PacketScratch) -> bool {
+    SetRef::of(scratch.place.set, 0)
+        .is_some_and(|set_ref| set_ref.probation().find(&scratch.source) < PROBATION_SLOTS)
+}
+
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
-/// none then, and counted.
+/// none then, and counted. Where nothing is dropped, that is left to the full decision.
 #[inline(always)]
 fn refuse_by_key() -> Option<u32> {
     let scratch = PacketScratch::get()?;
@@ -114,7 +136,7 @@ fn refuse_by_key() -> Option<u32> {
         return None;
     }
     keyed::refund_keyed();
-    if bill.contended != 0 {
+    if bill.contended != 0 || scratch.monitors() {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
     scratch.blame = Blame::REFUSING;
@@ -212,40 +234,73 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
         set_ref.unlock();
         return None;
     }
+    let opens = (applies | scratch.bill.charged & by_key) & settings.connections;
+    let facts = ProbationFacts::new(&scratch.source, bytes, charge.places, epoch);
+    let newcomer = ProbationSlot { time: now, facts };
     let (mut free, mut forgets) = (probation.room(now), false);
     if free >= PROBATION_SLOTS {
         let (owes, spared) = (charge.until > now, is_spared());
-        let crowded = debts_of_set(place.set, now) == ONE_OWES_LITTLE;
+        let debts = debts_of_set(place.set, now);
+        let crowded = debts == ONE_OWES_LITTLE;
         // Somebody has to be forgotten then who owes for a single packet: mostly who is at hand.
         forgets = owes && spared && crowded;
         // Who owes nothing need not be known, but comes to an entry too if there is one to be had.
         let takes_entry = if owes { !forgets } else { !spared && !crowded };
         if takes_entry {
+            (scratch.owed, scratch.newcomer) = (charge.owed, newcomer);
+            if debts != ALL_OWE {
+                (scratch.first.limits, scratch.first.opens) = (applies, opens);
+                return Some(Verdict(TAKES_ENTRY.into()));
+            }
             set_ref.unlock();
-            scratch.owed = charge.owed;
             return None;
         }
         if forgets {
             free = probation.first();
         }
     }
-    let facts = ProbationFacts::new(&scratch.source, bytes, charge.places, epoch);
     if free < PROBATION_SLOTS {
-        set_ref.admit(free, &scratch.source, ProbationSlot { time: now, facts }, charge.until);
+        set_ref.admit(free, &scratch.source, newcomer, charge.until);
     } else {
         set_ref.unlock();
     }
     count_admitted(settings, applies, bytes, forgets);
-    let opens = applies & settings.connections;
+    note_first(scratch, charge.near, opens);
+    Some(Verdict(scratch.conform))
+}
+
+/// Gives the source of the packet an entry that is charged with the packet, as [`admit_newcomer`] found it; gives the place of
+/// the reason. The packet is undecided if there is no entry to be had. The lock of the set is held, and given back.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn enter_newcomer() -> u32 {
+    let undecided = Verdict::new(Reason::Contended).0 as u32;
+    let epoch = |scratch: &mut PacketScratch| scratch.numbered;
+    let Some(epoch) = PacketScratch::get().map(epoch) else { return undecided };
+    if enter(epoch) == 0 {
+        return undecided;
+    }
+    let (Some(scratch), Some(settings)) = (PacketScratch::get(), active::settings(epoch)) else {
+        return undecided;
+    };
+    let FirstCharge { limits, near, opens, .. } = scratch.first;
+    counters::count_inline(settings, &Outcomes::conform(limits), scratch.bytes);
+    note_first(scratch, near, opens);
+    scratch.conform as u32
+}
+
+/// Notes of an admitted first packet that it leaves limits near, and opens a connection that limits count.
+#[inline(always)]
+fn note_first(scratch: &mut PacketScratch, near: u64, opens: u64) {
+    let epoch = scratch.numbered;
     if opens != 0 {
         scratch.binding = Binding::new(epoch, 0);
         escape(scratch);
         record_syn(opens);
     }
-    if charge.near != 0 {
-        count_near(epoch, charge.near);
+    if near != 0 {
+        count_near(epoch, near);
     }
-    Some(Verdict(scratch.conform))
 }
 
 /// Admits a packet of a source without an entry, and with a place in this set, by the
@@ -309,7 +364,8 @@ fn charge_first(
     limits: u64,
 ) -> bool {
     let (epoch, time) = (scratch.numbered, scratch.time());
-    scratch.first = FirstCharge { until: time.now, owed: time.now, places: 0, near: 0 };
+    let (until, owed) = (time.now, time.now);
+    scratch.first = FirstCharge { until, owed, places: 0, near: 0, limits: 0, opens: 0 };
     let credit = if clock::tick().is_some() { profile.untracked } else { 0 };
     let charge_one = #[inline(always)]
     |place: usize, bit: u64| {

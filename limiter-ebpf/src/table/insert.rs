@@ -90,6 +90,29 @@ pub(crate) fn find_or_insert_entry(
     entry_id
 }
 
+/// Makes the entry of the packet's source, which has none, and charges it with the packet, which is its
+/// [`PacketScratch::newcomer`]. The [time](PacketScratch::time) of the packet and the number of its profile are known. Returns
+/// 0 if there is no entry to be had. The lock of the set is held, and given back.
+#[inline(always)]
+pub(crate) fn enter(epoch: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let Some(set_ref) = SetRef::of(scratch.place.set, epoch) else { return 0 };
+    scratch.note_tick();
+    scratch.was_full = 0;
+    escape(scratch);
+    let entry_id = EntryId(find_or_insert(epoch));
+    let source = entry_id.entry();
+    if let Some(source) = source {
+        let scratch = scratch.reread();
+        (scratch.entry_id, scratch.owed) = (entry_id.0, 0);
+        let number = scratch.number;
+        escape(scratch);
+        migrate_entry(source, epoch, number, 0);
+    }
+    set_ref.unlock_changed();
+    source.is_some().into()
+}
+
 /// Finds out when the packet's entry is bound. It is verified by itself, as there is little room on the stack.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -195,7 +218,9 @@ extern "C" fn migrate_limit_at(
     if is_charged != 0
         && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
     {
-        let word = scratch.newcomer.word(limit, &meter.gcra);
+        // A bucket that goes by ticks is charged at the time of one, also if the clock was read for the packet.
+        let newcomer = ProbationSlot { time: scratch.newcomer.time.min(now), ..scratch.newcomer };
+        let word = newcomer.word(limit, &meter.gcra);
         if debt::owes(word, meter.gcra.scale().0, now) != 0 {
             let word = word.wrapping_add(credited);
             let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);

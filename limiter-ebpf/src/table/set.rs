@@ -84,11 +84,11 @@ impl SetRef {
         SetLock(unsafe { MapWord::new(&raw mut (*self.set).probation.state) })
     }
 
-    /// Its newcomers. The lock is held.
+    /// Its newcomers. The lock is held, or they are a guess.
     #[inline(always)]
     pub(crate) fn probation(&self) -> &Probation {
         // SAFETY: as in `set_lock`. Who holds the lock alone writes there, but for attempts to take it,
-        // which change nothing.
+        // which change nothing. Without the lock, they may be half of one and half of another.
         unsafe { &(*self.set).probation }
     }
 

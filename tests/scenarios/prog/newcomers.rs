@@ -10,14 +10,16 @@ use limiter_common::{
     table::probation::HELD_OF,
 };
 use limiter_tests::{
-    packet::{ACK, Frame, SYN},
+    packet::{ACK, Frame, SYN, set_source},
     program::{Clock, SMALL, Sizes, TestProgram, Verdict},
 };
 use limiter_userspace::{
+    datapath::snapshot::LimitStatistics,
     policy::{
         Builtin, KeyPrefix, Policy,
         model::{
-            Allowance, Count, KeyPart, Limit, Match, Override, OverrideWhom, Penalty, Unproven,
+            Allowance, Count, GlobalMode, KeyPart, Limit, Match, Override, OverrideWhom, Penalty,
+            Unproven,
         },
     },
     query::Inquiry,
@@ -46,8 +48,8 @@ fn crowded(policy: &Policy) -> TestProgram {
     program
 }
 
-/// Up to four limits per source: some count bytes or new connections, some match only part of the packets,
-/// some have a penalty.
+/// Up to four limits, most of them per source: some count bytes or new connections, some match only part of the packets,
+/// some have a penalty. Some policies drop nothing.
 fn any_policy(random: &mut Random) -> Policy {
     let limits = (0..1 + random.below(4)).map(|number| {
         let rate = Rate { packets: 1 + random.below(50) as u64, period: SECOND };
@@ -77,18 +79,25 @@ fn any_policy(random: &mut Random) -> Policy {
             (false, true) => Count::Connections,
             (false, false) => Count::Packets,
         };
+        let key = match random.below(4) {
+            0 => KeyPart::SourcePrefix { ipv4: 30, ipv6: 48 },
+            _ => KeyPart::Source,
+        };
         Limit {
             count,
-            overrides: overridden.into_iter().collect(),
+            overrides: overridden.filter(|_| key == KeyPart::Source).into_iter().collect(),
             penalty,
             matching: Match { ports, ..Match::default() },
-            ..limit(&format!("limit-{number}"), &[KeyPart::Source], allowance)
+            ..limit(&format!("limit-{number}"), &[key], allowance)
         }
     });
     let mut policy = policy_of(limits.collect::<Vec<_>>());
     if random.below(3) == 0 {
         policy.deny.push(lists::entry("192.0.2.8/30", None));
         policy.allow.push(lists::entry("10.0.64.0/18", None));
+    }
+    if random.below(6) == 0 {
+        policy.mode = GlobalMode::Monitor;
     }
     policy
 }
@@ -432,6 +441,151 @@ fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
         assert_eq!(program.run(&syn(A)).unwrap(), repeated);
         program.check_accounts().unwrap();
     }
+}
+
+/// A SYN that a limit with another key admitted is known again as well when its source had no entry.
+#[test]
+fn a_repeated_syn_of_a_source_without_an_entry_is_charged_to_its_network_once() {
+    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
+    let opens = Limit { count: Count::Connections, ..limit("network", &[network], tokens(2)) };
+    let packets = limit("packets", &[KeyPart::Source], tokens(10));
+    for limits in [vec![opens.clone()], vec![opens, packets]] {
+        let mut program = crowded(&policy_of(limits));
+        assert_eq!(program.run(&syn(A)).unwrap(), Verdict::Pass);
+        assert!(!has_entry(&program, A));
+        program.at(NOW + SECOND).unwrap();
+        assert_eq!(program.run(&syn(A)).unwrap(), Verdict::Pass);
+        let other = Frame::tcp([192, 0, 2, 77], [198, 51, 100, 1], 40_001, 443, SYN).build();
+        assert_eq!(
+            program.run_many(&other, 3).unwrap(),
+            2,
+            "the first token is back, the other still there"
+        );
+        program.check_accounts().unwrap();
+    }
+}
+
+/// What a source on probation owes refuses its next packet before a limit with another key is asked.
+#[test]
+fn the_limit_of_the_source_refuses_what_its_network_would_refuse_too() {
+    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
+    let limits =
+        [limit("source", &[KeyPart::Source], tokens(1)), limit("network", &[network], tokens(1))];
+    let mut program = crowded(&policy_of(limits));
+    assert_eq!(program.run_many(&udp(A), 3).unwrap(), 1);
+    let refused = program.maps().snapshot(&[]).unwrap().limits.into_iter();
+    let refused: Vec<_> = refused.map(|it| (it.name, it.tally.exceed.packets)).collect();
+    assert_eq!(refused[refused.len() - 2..], [("source".into(), 2), ("network".into(), 0)]);
+}
+
+/// The smallest instance with a full table.
+fn small(policy: &Policy, clock: Clock) -> TestProgram {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, policy, clock).unwrap();
+    program.at(NOW).unwrap();
+    program.crowd().unwrap();
+    program
+}
+
+/// Sends this packet from one source after the other to a [`small`] instance, until the first packet of one brings it an entry, as
+/// the places of probation are taken. Returns how many there were; the packet is of the last one.
+fn enter(program: &mut TestProgram, frame: &mut [u8]) -> u64 {
+    let mut numbers = 0..smallest().sources / 2;
+    let entered = numbers.find(|number| {
+        let source = Flood::address(*number);
+        assert!(set_source(frame, source));
+        assert_eq!(program.run(frame).unwrap(), Verdict::Pass);
+        has_entry(program, source)
+    });
+    // Of half as many sources as there is room for, some have no place.
+    u64::from(entered.unwrap()) + 1
+}
+
+/// What a limit admitted, refused, and would have refused.
+fn tally_of(program: &TestProgram, name: &str) -> [u64; 3] {
+    let limits = program.maps().snapshot(&[]).unwrap().limits;
+    let LimitStatistics { tally, .. } = limits.into_iter().find(|it| it.name == name).unwrap();
+    [tally.conform, tally.exceed, tally.monitored].map(|it| it.packets)
+}
+
+const EACH: KeyPart = KeyPart::SourcePrefix { ipv4: 32, ipv6: 64 };
+
+/// The packet is charged once to limits of the source and to others, whether or not they drop.
+#[test]
+fn a_first_packet_is_charged_to_the_entry_that_it_brings() {
+    for (mode, own, other) in [
+        (GlobalMode::Enforce, 3, None),
+        (GlobalMode::Enforce, 3, Some(4)),
+        (GlobalMode::Enforce, 4, Some(3)),
+        (GlobalMode::Monitor, 3, Some(4)),
+        (GlobalMode::Monitor, 4, Some(3)),
+    ] {
+        let mut limits = vec![limit("own", &[KeyPart::Source], tokens(own))];
+        limits.extend(other.map(|other| limit("other", &[EACH], tokens(other))));
+        let mut policy = policy_of(limits);
+        policy.mode = mode;
+        let mut frame = udp(A);
+        let mut program = small(&policy, Clock::Test);
+        let sent = enter(&mut program, &mut frame);
+        program.run_many(&frame, 9).unwrap();
+        let refused = match mode {
+            GlobalMode::Enforce => [sent + 2, 7, 0],
+            GlobalMode::Monitor => [sent + 2, 0, 7],
+        };
+        let admitted = [sent + 2, 0, 0];
+        let expected = if own == 3 { [refused, admitted] } else { [admitted, refused] };
+        assert_eq!(tally_of(&program, "own"), expected[0], "{mode:?}, {own}, {other:?}");
+        if other.is_some() {
+            assert_eq!(tally_of(&program, "other"), expected[1], "{mode:?}, {own}, {other:?}");
+        }
+        program.check_accounts().unwrap();
+    }
+}
+
+/// A SYN that brings an entry is known when it is repeated.
+#[test]
+fn a_syn_that_brings_an_entry_is_charged_once() {
+    let opens = |name, key| Limit { count: Count::Connections, ..limit(name, &[key], tokens(2)) };
+    let policy = policy_of([opens("own", KeyPart::Source), opens("other", EACH)]);
+    let mut frame = syn(A);
+    let mut program = small(&policy, Clock::Test);
+    let sent = enter(&mut program, &mut frame);
+    program.at(NOW + SECOND).unwrap();
+    assert_eq!(program.run(&frame).unwrap(), Verdict::Pass);
+    for name in ["own", "other"] {
+        assert_eq!(tally_of(&program, name), [sent, 0, 0], "{name}");
+    }
+}
+
+/// What a first packet owes is noted of the entry that it brings, and not of the next one that is made.
+#[test]
+fn what_a_first_packet_owes_is_noted_of_its_own_entry() {
+    let mut policy = policy(&[(Builtin::Source, tokens(2))]);
+    policy.allow.push(lists::entry("192.0.2.0/24", None));
+    let mut frame = udp(A);
+    let mut program = small(&policy, Clock::Test);
+    enter(&mut program, &mut frame);
+    assert_eq!(program.noted(NOW).unwrap(), 1);
+    // One of some sixteen brings its source an entry.
+    let allowed = udp(A);
+    let many = 100 * HELD_OF;
+    assert!((0..many).any(|_| {
+        program.run(&allowed).unwrap();
+        has_entry(&program, A)
+    }));
+    assert_eq!(program.noted(NOW).unwrap(), 1);
+}
+
+/// A source that enters late in a jiffy is given its whole burst in it, as others are.
+#[test]
+fn a_first_packet_is_charged_at_the_time_of_its_jiffy() {
+    const TICK: u64 = 4_000_000;
+    let policy = policy(&[(Builtin::Source, per_second(1_000, 32))]);
+    let mut frame = udp(A);
+    let mut program = small(&policy, Clock::Ticking(TICK));
+    program.stand_still(TICK, TICK - 1).unwrap();
+    enter(&mut program, &mut frame);
+    assert_eq!(program.run_many(&frame, 99).unwrap(), 31);
 }
 
 /// The report of `limiter get`.

@@ -51,7 +51,7 @@ impl Flood {
         Self(udp([10, 0, 0, 0]))
     }
 
-    fn address(number: u32) -> IpAddr {
+    pub(super) fn address(number: u32) -> IpAddr {
         let [_, b, c, d] = number.to_be_bytes();
         IpAddr::from([10 + (number >> 24) as u8, b, c, d])
     }
