@@ -77,8 +77,8 @@ impl Binding {
     }
 
     /// The binding of an entry that is taken away from whoever has it, while that is done; what was
-    /// found out under the one before holds no longer. It is behind `epoch`, and behind the epoch before, by which packets
-    /// on other CPUs may still go: it is bound to no profile of either.
+    /// found out under the one before holds no longer. It is behind `epoch`, and behind the epoch before that:
+    /// packets on other CPUs may still go by it.
     #[inline(always)]
     pub const fn vacated(self, epoch: u32) -> Self {
         let next = Self(self.0.wrapping_add(Self::GENERATION));

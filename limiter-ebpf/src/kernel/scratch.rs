@@ -166,9 +166,9 @@ pub(crate) struct FirstCharge {
     pub(crate) places: u32,
     /// Those of them that it leaves near, by their own bits.
     pub(crate) near: u64,
-    /// If an entry is to be made for it: the limits that are about it and admit it, but for those with keys of their own; and
-    /// those that it was charged to as it opens a connection. Both as bits.
+    /// The limits of its source that admit it, as bits, if an entry is to be made for it.
     pub(crate) limits: u64,
+    /// The limits of new connections that it is charged to, of whatever key, likewise.
     pub(crate) opens: u64,
 }
 

@@ -160,9 +160,9 @@ fn admit_new(
     let by_keys = scratch.applicable & settings.buckets_by_key != 0;
     escape(scratch);
     if !by_keys {
-        let admitted = admit_newcomer(0);
-        let place = if admitted == TAKES_ENTRY { enter_newcomer() } else { admitted };
-        return Verdict(place.into());
+        let verdict = admit_newcomer(0);
+        let verdict = if verdict == TAKES_ENTRY { enter_newcomer() } else { verdict };
+        return Verdict(verdict.into());
     }
     if scratch.reread().is_read == 0 {
         read_all(ctx);

@@ -106,33 +106,41 @@ extern "C" fn find_keys() -> u64 {
     let by_key = applies & settings.buckets_by_key;
     // What such a limit with a penalty refuses is to be noted in an entry.
     let special = applies & !(settings.newcomers | by_key) | by_key & settings.penalties;
-    if by_key == 0 || special != 0 || profile.listed != 0 || is_on_probation(scratch) {
+    if by_key == 0 || special != 0 || profile.listed != 0 || may_owe(scratch) {
         return 0;
     }
     scratch.open_bill(by_key, settings.enforced);
     scratch.set_time(clock::now());
     let scratch = scratch.reread();
+    if is_blocked(epoch, settings.penalties & profile.limits, scratch.time().now) {
+        return 0;
+    }
     scratch.binding = Binding::new(epoch, number);
     (scratch.number, scratch.numbered) = (number, epoch);
     scratch.tenant = profile.tenant;
     by_key
 }
 
-/// Whether the source of the packet is on probation, as far as that is seen without the lock: what it owes may refuse the
-/// packet first.
+/// Whether the source of the packet is blocked at `now`, in nanoseconds, as one of these limits, with penalties, has it: it may
+/// have lost its entry.
 #[inline(always)]
-fn is_on_probation(scratch: &PacketScratch) -> bool {
-    SetRef::of(scratch.place.set, 0)
-        .is_some_and(|set_ref| set_ref.probation().find(&scratch.source) < PROBATION_SLOTS)
+fn is_blocked(epoch: u32, penalties: u64, now: u64) -> bool {
+    penalties != 0 && may_be_blocked(now) && recall_offences(epoch, penalties) > now
+}
+
+/// Whether the source of the packet may be on probation: limits of its own may refuse the packet then, and are asked first.
+#[inline(always)]
+fn may_owe(scratch: &PacketScratch) -> bool {
+    SetRef::of(scratch.place.set, 0).is_some_and(|set_ref| set_ref.may_have_come(&scratch.source))
 }
 
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
-/// none then, and counted. Where nothing is dropped, that is left to the full decision.
+/// none then, and counted. Where nothing is dropped, what a limit would refuse is left to the full decision, which tells of it.
 #[inline(always)]
 fn refuse_by_key() -> Option<u32> {
     let scratch = PacketScratch::get()?;
     let bill = scratch.bill;
-    if bill.refused == 0 {
+    if bill.refused | bill.exceeded & scratch.monitored() == 0 {
         return None;
     }
     keyed::refund_keyed();
@@ -204,9 +212,7 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     }
     // Where keys were charged, the clock was read for them.
     let time = if by_key == 0 { scratch::coarse_now(scratch) } else { scratch.time() };
-    // A source that was blocked may have lost its entry, and is whatever the packet is.
-    let penalties = settings.penalties & profile.limits;
-    if penalties != 0 && may_be_blocked(time.now) && recall_offences(epoch, penalties) > time.now {
+    if is_blocked(epoch, settings.penalties & profile.limits, time.now) {
         return None;
     }
     // By the time of a tick, who came in it owes.

@@ -52,31 +52,19 @@ pub(crate) fn find_or_insert_entry(
         touch(scratch.place);
         let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return EntryId::UNKNOWN };
         find_time();
-        scratch.was_full = 0;
-        escape(scratch);
-        entry_id = EntryId(find_or_insert(epoch));
-        if entry_id == EntryId::SET_FULL {
-            entry_id = EntryId::overflow(scratch.reread().place.set);
-        }
-        // It changes hands under the lock alone.
-        if !entry_id.is_overflow()
-            && let Some(source) = entry_id.entry()
-        {
-            let probation = set_ref.probation();
-            scratch.entry_id = entry_id.0;
-            let came = probation.find(&scratch.source);
-            let has_come = came < PROBATION_SLOTS;
-            scratch.newcomer = if has_come { probation.at(came) } else { ProbationSlot::NONE };
-            escape(scratch);
-            migrate_entry(source, epoch, number, 0);
-            if has_come {
-                set_ref.forget(came);
-            }
+        let probation = set_ref.probation();
+        let came = probation.find(&scratch.source);
+        let has_come = came < PROBATION_SLOTS;
+        scratch.newcomer = if has_come { probation.at(came) } else { ProbationSlot::NONE };
+        entry_id = insert(scratch, epoch);
+        if has_come && entry_id.is_there() {
+            set_ref.forget(came);
         }
         set_ref.unlock_changed();
-        if !entry_id.is_overflow() {
+        if entry_id != EntryId::SET_FULL {
             return entry_id;
         }
+        entry_id = EntryId::overflow(scratch.reread().place.set);
     }
     if let Some(source) = entry_id.entry() {
         scratch.entry_id = entry_id.0;
@@ -98,19 +86,30 @@ pub(crate) fn enter(epoch: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let Some(set_ref) = SetRef::of(scratch.place.set, epoch) else { return 0 };
     scratch.note_tick();
+    let entered = insert(scratch, epoch).is_there();
+    if entered {
+        scratch.reread().owed = 0;
+    }
+    set_ref.unlock_changed();
+    entered.into()
+}
+
+/// Finds or makes the entry of the packet's source, and brings it up to date, with what its [`PacketScratch::newcomer`] is
+/// charged. Gives its number; [`EntryId::SET_FULL`] if there is no entry to be had, and [`EntryId::UNKNOWN`] when other CPUs
+/// keep it from being found. The lock of the set is held.
+#[inline(always)]
+fn insert(scratch: &mut PacketScratch, epoch: u32) -> EntryId {
     scratch.was_full = 0;
     escape(scratch);
     let entry_id = EntryId(find_or_insert(epoch));
-    let source = entry_id.entry();
-    if let Some(source) = source {
+    if let Some(source) = entry_id.entry() {
         let scratch = scratch.reread();
-        (scratch.entry_id, scratch.owed) = (entry_id.0, 0);
+        scratch.entry_id = entry_id.0;
         let number = scratch.number;
         escape(scratch);
         migrate_entry(source, epoch, number, 0);
     }
-    set_ref.unlock_changed();
-    source.is_some().into()
+    entry_id
 }
 
 /// Finds out when the packet's entry is bound. It is verified by itself, as there is little room on the stack.
@@ -218,9 +217,9 @@ extern "C" fn migrate_limit_at(
     if is_charged != 0
         && let Some(limit) = LIMITS.get(half(epoch, Limit::row(settings.inline[place])))
     {
-        // A bucket that goes by ticks is charged at the time of one, also if the clock was read for the packet.
-        let newcomer = ProbationSlot { time: scratch.newcomer.time.min(now), ..scratch.newcomer };
-        let word = newcomer.word(limit, &meter.gcra);
+        // The clock may have been read for a packet that is charged at the time of a tick.
+        let time = scratch.newcomer.time.min(now);
+        let word = ProbationSlot { time, ..scratch.newcomer }.word(limit, &meter.gcra);
         if debt::owes(word, meter.gcra.scale().0, now) != 0 {
             let word = word.wrapping_add(credited);
             let _: u64 = bucket.word.compare_exchange(bucket.word.load(), word);

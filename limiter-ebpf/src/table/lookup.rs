@@ -44,6 +44,12 @@ impl EntryId {
         self.0.wrapping_sub(shared::OVERFLOW) < shared::OVERFLOWS
     }
 
+    /// Whether it is known.
+    #[inline(always)]
+    pub(crate) const fn is_there(self) -> bool {
+        self.0 < Self::SET_FULL.0
+    }
+
     /// Whether several sources share its entry, all of which would pay for what one of them does.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {

@@ -84,12 +84,25 @@ impl SetRef {
         SetLock(unsafe { MapWord::new(&raw mut (*self.set).probation.state) })
     }
 
-    /// Its newcomers. The lock is held, or they are a guess.
+    /// Its newcomers. The lock is held.
     #[inline(always)]
     pub(crate) fn probation(&self) -> &Probation {
         // SAFETY: as in `set_lock`. Who holds the lock alone writes there, but for attempts to take it,
-        // which change nothing. Without the lock, they may be half of one and half of another.
+        // which change nothing.
         unsafe { &(*self.set).probation }
+    }
+
+    /// Whether a source may be one of its newcomers. The lock is not held, so that is a guess.
+    #[inline(always)]
+    pub(crate) fn may_have_come(&self, source: &Address) -> bool {
+        let [first, second, ..] = source.words;
+        let differs = |slot: usize| {
+            // SAFETY: as in `set_lock`; aligned words, which the holder of the lock may change meanwhile.
+            let [a, b] =
+                unsafe { (&raw const (*self.set).probation.sources[slot]).read_volatile() };
+            a ^ first | b ^ second
+        };
+        differs(0) == 0 || differs(1) == 0
     }
 
     /// Puts a newcomer at a place, who owes until then, in nanoseconds, and gives the lock back.

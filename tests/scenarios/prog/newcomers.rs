@@ -289,18 +289,28 @@ fn a_block_holds_for_a_source_without_an_entry() {
         penalty: Some(penalty),
         ..limit("opens", &[KeyPart::Source], tokens(1))
     };
-    let with = policy_of([opens, limit("packets", &[KeyPart::Source], tokens(100))]);
-    let mut program = crowded(&with);
-    for step in 0..4 {
-        program.at(NOW + step * SECOND).unwrap();
-        program.run_many(&syn(A), 3).unwrap();
+    let packets = limit("packets", &[KeyPart::Source], tokens(100));
+    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
+    let network = limit("network", &[network], tokens(50));
+    for more in [vec![], vec![network]] {
+        let is_alone = more.is_empty();
+        let mut program =
+            crowded(&policy_of([vec![opens.clone(), packets.clone()], more].concat()));
+        for step in 0..4 {
+            program.at(NOW + step * SECOND).unwrap();
+            program.run_many(&syn(A), 3).unwrap();
+        }
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+        // The entry is evicted; the record of the offence remains.
+        program.crowd().unwrap();
+        assert!(!has_entry(&program, A));
+        // It blocks the source also where its network has nothing left.
+        let passed = program.run_many(&udp([192, 0, 2, 9]), 99).unwrap();
+        assert!(is_alone == (passed == 99), "{passed} passed");
+        let blocked = counted(&program, Reason::Penalty);
+        assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
+        assert_eq!(counted(&program, Reason::Penalty), blocked + 1);
     }
-    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
-    // The entry is evicted; the record of the offence remains.
-    program.crowd().unwrap();
-    assert!(!has_entry(&program, A));
-    assert_eq!(program.run(&udp(A)).unwrap(), Verdict::Drop);
-    assert_eq!(program.run(&udp([192, 0, 2, 9])).unwrap(), Verdict::Pass);
 }
 
 /// Idle entries keep their totals: one packet from each new source is no reason to evict them.
@@ -487,8 +497,8 @@ fn small(policy: &Policy, clock: Clock) -> TestProgram {
     program
 }
 
-/// Sends this packet from one source after the other to a [`small`] instance, until the first packet of one brings it an entry, as
-/// the places of probation are taken. Returns how many there were; the packet is of the last one.
+/// Sends this packet from one source after the other to a [`small`] instance, until the first packet of one brings it an
+/// entry, as the places of probation are taken. Returns how many there were; the packet is of the last one.
 fn enter(program: &mut TestProgram, frame: &mut [u8]) -> u64 {
     let mut numbers = 0..smallest().sources / 2;
     let entered = numbers.find(|number| {
@@ -527,6 +537,7 @@ fn a_first_packet_is_charged_to_the_entry_that_it_brings() {
         let mut frame = udp(A);
         let mut program = small(&policy, Clock::Test);
         let sent = enter(&mut program, &mut frame);
+        assert!(sent > 1, "{mode:?}, {own}, {other:?}: the first one had no place of probation");
         program.run_many(&frame, 9).unwrap();
         let refused = match mode {
             GlobalMode::Enforce => [sent + 2, 7, 0],

@@ -29,6 +29,9 @@ const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
 /// How long a kernel may boot: usually seconds, but minutes on a busy machine.
 const BOOT: Duration = Duration::from_secs(900);
 
+/// What a kernel in trouble says; the first of these lines tells the most. Otherwise, the last line does.
+const TROUBLE: [&str; 3] = ["Oops", "BUG:", "Kernel panic"];
+
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -47,7 +50,8 @@ pub(super) fn boot(
 ) -> Result<End> {
     let begin = Instant::now();
     let (mut emulator, lines) = start(kernel, initramfs)?;
-    let (mut release, mut status, mut last) = (None, None, String::new());
+    let (mut release, mut status) = (None, None);
+    let mut said = "nothing".to_owned();
     loop {
         let limit = if release.is_none() { BOOT } else { limit };
         match lines.recv_timeout(limit.saturating_sub(begin.elapsed())) {
@@ -59,9 +63,8 @@ pub(super) fn boot(
                 } else if let Some(code) = text.strip_prefix("guest exit status: ") {
                     status = code.parse().ok();
                 } else {
-                    // What follows a panic is of no use.
-                    if !text.trim().is_empty() && !last.contains("Kernel panic") {
-                        text.clone_into(&mut last);
+                    if !text.trim().is_empty() && !TROUBLE.iter().any(|it| said.contains(it)) {
+                        text.clone_into(&mut said);
                     }
                     line(text);
                 }
@@ -69,9 +72,7 @@ pub(super) fn boot(
             Err(RecvTimeoutError::Timeout) => {
                 let what = if release.is_none() { "boot" } else { "come to an end" };
                 let limit = limit.as_secs();
-                return Ok(End::Broke(format!(
-                    "did not {what} within {limit} s; it said last: {last}"
-                )));
+                return Ok(End::Broke(format!("did not {what} within {limit} s; it said: {said}")));
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -79,10 +80,10 @@ pub(super) fn boot(
     let emulator = emulator.0.wait().context("cannot wait for the emulator")?;
     Ok(match (release, status) {
         (Some(kernel), Some(status)) => End::Ran { kernel, status },
-        (Some(kernel), None) => End::Broke(format!(
-            "{kernel} ended before the tests did ({emulator}); it said last: {last}"
-        )),
-        (None, _) => End::Broke(format!("did not boot ({emulator}); it said last: {last}")),
+        (Some(kernel), None) => {
+            End::Broke(format!("{kernel} ended before the tests did ({emulator}); it said: {said}"))
+        }
+        (None, _) => End::Broke(format!("did not boot ({emulator}); it said: {said}")),
     })
 }
 
@@ -99,9 +100,9 @@ impl Drop for Emulator {
 
 fn start(kernel: &Path, initramfs: &File) -> Result<(Emulator, Receiver<String>)> {
     let mut command = archive::emulator();
-    // The translator of qemu (TCG) is slow, but works on every machine. One thread runs both CPUs. With a thread for each, a CPU
-    // may hit a breakpoint that another one has taken out again of code that the kernel patches. About one guest of 100 died of
-    // it while it booted.
+    // The translator of qemu (TCG) is slow, but works on every machine. One thread runs both CPUs. With a thread
+    // for each, a CPU may hit a breakpoint that another one has taken out again of code that the kernel patches.
+    // About one guest of 100 died of it while it booted.
     command.args(["-accel", "tcg,thread=single", "-cpu", CPU, "-smp", CPUS, "-m", MEMORY]);
     command.args(["-nodefaults", "-no-user-config", "-nic", "none", "-display", "none"]);
     command.args(["-no-reboot", "-serial", "stdio", "-append", COMMAND_LINE]);
