@@ -121,14 +121,15 @@ extern "C" fn find_keys() -> u64 {
     by_key
 }
 
-/// Whether the source of the packet is blocked at `now`, in nanoseconds, as one of these limits, with penalties, has it: it may
-/// have lost its entry.
+/// Whether the source of the packet is blocked at `now`, in nanoseconds, under one of these limits, which have penalties. A
+/// blocked source may have lost its entry.
 #[inline(always)]
 fn is_blocked(epoch: u32, penalties: u64, now: u64) -> bool {
     penalties != 0 && may_be_blocked(now) && recall_offences(epoch, penalties) > now
 }
 
-/// Whether the source of the packet may be on probation: limits of its own may refuse the packet then, and are asked first.
+/// Whether the source of the packet may be on probation. What it owes may refuse the packet then, before limits with other keys
+/// are asked.
 #[inline(always)]
 fn may_owe(scratch: &PacketScratch) -> bool {
     SetRef::of(scratch.place.set, 0).is_some_and(|set_ref| set_ref.may_have_come(&scratch.source))
