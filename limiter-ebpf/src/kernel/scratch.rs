@@ -302,9 +302,8 @@ impl PacketScratch {
     /// Has it decided at `now`, in nanoseconds, which the clock says.
     #[inline(always)]
     pub(crate) fn set_time(&mut self, now: u64) {
-        let ticked = coarse_now(self.reread()).now;
-        let scratch = self.reread();
-        (scratch.time, scratch.by_tick) = (Time::exact(now), ticked);
+        self.note_tick();
+        self.reread().time = Time::exact(now);
     }
 
     /// Has the tick known beside the [time](Self::time) of the packet.

@@ -29,9 +29,7 @@ use crate::{
         headers::read_all,
         lease,
         lists::{by_lists, drop_by_limit},
-        probation::{
-            TAKES_ENTRY, admit_newcomer, admit_newcomer_by_keys, enter_newcomer, pass_untracked,
-        },
+        probation::{admit_newcomer_by_keys, admit_or_enter, pass_untracked},
     },
     policy::{
         active::{ActivePolicy, hide_provenance},
@@ -160,9 +158,7 @@ fn admit_new(
     let by_keys = scratch.applicable & settings.buckets_by_key != 0;
     escape(scratch);
     if !by_keys {
-        let verdict = admit_newcomer(0);
-        let verdict = if verdict == TAKES_ENTRY { enter_newcomer() } else { verdict };
-        return Verdict(verdict.into());
+        return Verdict(admit_or_enter(0).into());
     }
     if scratch.reread().is_read == 0 {
         read_all(ctx);

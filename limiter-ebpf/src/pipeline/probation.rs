@@ -45,14 +45,22 @@ use crate::{
 
 /// In the place of a reason: the packet is admitted, if its source is [given an entry](enter_newcomer). The lock of the set is
 /// held then, and given back by that.
-pub(crate) const TAKES_ENTRY: u32 = u32::MAX;
+const TAKES_ENTRY: u32 = u32::MAX;
+
+/// Admits the packet as [`admit_newcomer`] does, and gives its source an entry if it takes one; gives the place of the reason.
+/// Otherwise the packet is undecided.
+#[inline(always)]
+pub(crate) fn admit_or_enter(by_key: u64) -> u32 {
+    let verdict = admit_newcomer(by_key);
+    if verdict == TAKES_ENTRY { enter_newcomer() } else { verdict }
+}
 
 /// Admits the packet, whose source has no entry, if there is nothing to be known of that
 /// but this packet; gives the place of the reason, or [`TAKES_ENTRY`]. Otherwise the packet is undecided.
 /// By these limits, which have keys of their own, it was charged before.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn admit_newcomer(by_key: u64) -> u32 {
+extern "C" fn admit_newcomer(by_key: u64) -> u32 {
     let undecided = Verdict::new(Reason::Contended).0 as u32;
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return undecided;
@@ -74,10 +82,7 @@ pub(crate) extern "C" fn admit_newcomer_by_keys() -> u32 {
             return reason;
         }
     }
-    let mut verdict = admit_newcomer(by_key);
-    if verdict == TAKES_ENTRY {
-        verdict = enter_newcomer();
-    }
+    let verdict = admit_or_enter(by_key);
     if by_key != 0 {
         if verdict == undecided {
             keyed::refund_keyed();
@@ -280,7 +285,7 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
 /// the reason. The packet is undecided if there is no entry to be had. The lock of the set is held, and given back.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn enter_newcomer() -> u32 {
+extern "C" fn enter_newcomer() -> u32 {
     let undecided = Verdict::new(Reason::Contended).0 as u32;
     let epoch = |scratch: &mut PacketScratch| scratch.numbered;
     let Some(epoch) = PacketScratch::get().map(epoch) else { return undecided };

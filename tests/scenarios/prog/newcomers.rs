@@ -38,12 +38,25 @@ use super::{
 };
 
 const A: [u8; 4] = [192, 0, 2, 1];
+/// A key that several sources share.
+const NETWORK: KeyPart = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
+/// A key of which each source has one.
+const EACH: KeyPart = KeyPart::SourcePrefix { ipv4: 32, ipv6: 64 };
 const RUNS: u64 = 50;
 const STEPS: u64 = 1_200;
 
 /// Makes a small instance with a full table.
 fn crowded(policy: &Policy) -> TestProgram {
     let mut program = program(policy);
+    program.crowd().unwrap();
+    program
+}
+
+/// The smallest instance with a full table.
+fn small(policy: &Policy, clock: Clock) -> TestProgram {
+    let sizes = Sizes { overrides: 8, ..smallest() };
+    let mut program = TestProgram::new(sizes, policy, clock).unwrap();
+    program.at(NOW).unwrap();
     program.crowd().unwrap();
     program
 }
@@ -290,8 +303,7 @@ fn a_block_holds_for_a_source_without_an_entry() {
         ..limit("opens", &[KeyPart::Source], tokens(1))
     };
     let packets = limit("packets", &[KeyPart::Source], tokens(100));
-    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
-    let network = limit("network", &[network], tokens(50));
+    let network = limit("network", &[NETWORK], tokens(50));
     for more in [vec![], vec![network]] {
         let is_alone = more.is_empty();
         let mut program =
@@ -316,11 +328,8 @@ fn a_block_holds_for_a_source_without_an_entry() {
 /// Idle entries keep their totals: one packet from each new source is no reason to evict them.
 #[test]
 fn sources_of_a_single_packet_take_nobodys_entry() {
-    let sizes = Sizes { overrides: 8, ..smallest() };
-    let limits = policy(&[(Builtin::Source, per_second(1_000_000, 20))]);
-    let mut program = TestProgram::new(sizes, &limits, Clock::Test).unwrap();
-    program.at(NOW).unwrap();
-    program.crowd().unwrap();
+    let sizes = smallest();
+    let mut program = small(&policy(&[(Builtin::Source, per_second(1_000_000, 20))]), Clock::Test);
     assert_eq!(program.run_many(&udp(A), 5).unwrap(), 5);
     let before = program.source(&Address::v4(A)).unwrap();
     let mut flood = Flood::new();
@@ -336,11 +345,8 @@ fn sources_of_a_single_packet_take_nobodys_entry() {
 /// entries.
 #[test]
 fn what_is_owed_for_a_first_packet_is_noted_where_it_has_no_place() {
-    let sizes = Sizes { overrides: 8, ..smallest() };
-    let mut program =
-        TestProgram::new(sizes, &policy(&[(Builtin::Source, tokens(2))]), Clock::Test).unwrap();
-    program.at(NOW).unwrap();
-    program.crowd().unwrap();
+    let sizes = smallest();
+    let mut program = small(&policy(&[(Builtin::Source, tokens(2))]), Clock::Test);
     assert_eq!(program.noted(NOW).unwrap(), 0);
     let mut flood = Flood::new();
     for number in 0..4 * sizes.sources {
@@ -456,8 +462,7 @@ fn a_first_packet_takes_no_entry_for_a_penalty_or_a_new_connection() {
 /// A SYN that a limit with another key admitted is known again as well when its source had no entry.
 #[test]
 fn a_repeated_syn_of_a_source_without_an_entry_is_charged_to_its_network_once() {
-    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
-    let opens = Limit { count: Count::Connections, ..limit("network", &[network], tokens(2)) };
+    let opens = Limit { count: Count::Connections, ..limit("network", &[NETWORK], tokens(2)) };
     let packets = limit("packets", &[KeyPart::Source], tokens(10));
     for limits in [vec![opens.clone()], vec![opens, packets]] {
         let mut program = crowded(&policy_of(limits));
@@ -478,23 +483,13 @@ fn a_repeated_syn_of_a_source_without_an_entry_is_charged_to_its_network_once() 
 /// What a source on probation owes refuses its next packet before a limit with another key is asked.
 #[test]
 fn the_limit_of_the_source_refuses_what_its_network_would_refuse_too() {
-    let network = KeyPart::SourcePrefix { ipv4: 24, ipv6: 48 };
     let limits =
-        [limit("source", &[KeyPart::Source], tokens(1)), limit("network", &[network], tokens(1))];
+        [limit("source", &[KeyPart::Source], tokens(1)), limit("network", &[NETWORK], tokens(1))];
     let mut program = crowded(&policy_of(limits));
     assert_eq!(program.run_many(&udp(A), 3).unwrap(), 1);
     let refused = program.maps().snapshot(&[]).unwrap().limits.into_iter();
     let refused: Vec<_> = refused.map(|it| (it.name, it.tally.exceed.packets)).collect();
     assert_eq!(refused[refused.len() - 2..], [("source".into(), 2), ("network".into(), 0)]);
-}
-
-/// The smallest instance with a full table.
-fn small(policy: &Policy, clock: Clock) -> TestProgram {
-    let sizes = Sizes { overrides: 8, ..smallest() };
-    let mut program = TestProgram::new(sizes, policy, clock).unwrap();
-    program.at(NOW).unwrap();
-    program.crowd().unwrap();
-    program
 }
 
 /// Sends this packet from one source after the other to a [`small`] instance, until the first packet of one brings it an
@@ -517,8 +512,6 @@ fn tally_of(program: &TestProgram, name: &str) -> [u64; 3] {
     let LimitStatistics { tally, .. } = limits.into_iter().find(|it| it.name == name).unwrap();
     [tally.conform, tally.exceed, tally.monitored].map(|it| it.packets)
 }
-
-const EACH: KeyPart = KeyPart::SourcePrefix { ipv4: 32, ipv6: 64 };
 
 /// The packet is charged once to limits of the source and to others, whether or not they drop.
 #[test]
