@@ -127,7 +127,7 @@ fn race(limit: u64, before: &'static [u32], connections: &'static [u32], now: u6
     assert!(admitted.len() as u64 <= limit);
     // Two CPUs never lose to each other twice; a third may, and its packet has to come again.
     let contended = outcomes.contains(&Err(Refusal::Contended));
-    assert!(!contended || connections.len() > limiter_common::algorithm::policer::TRIES as usize);
+    assert!(!contended || connections.len() > limiter_common::base::word::TRIES as usize);
     let mut different = connections.to_vec();
     different.dedup();
     if !contended && before.is_empty() && different.len() == connections.len() {

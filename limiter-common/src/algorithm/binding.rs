@@ -18,9 +18,9 @@ use crate::{
     algorithm::{
         gcra::{Gcra, Scale},
         meter::{Measure, Meter},
-        policer::{Policer, TRIES},
+        policer::Policer,
     },
-    base::word::Word,
+    base::word::{LOCK_TRIES, TRIES, Word},
 };
 
 /// The epoch and the profile of an entry, in one word, and which of those it is that were in its place.
@@ -140,9 +140,6 @@ impl Binding {
     }
 }
 
-/// How often a packet looks whether another CPU is done with an entry that it needs.
-pub const PATIENCE: u32 = 128;
-
 /// Brings an entry that is behind to `target`; `carry` brings what is in it over.
 ///
 /// Exactly one CPU does it; the others wait for it, boundedly. Returns what the entry is bound to
@@ -161,12 +158,13 @@ pub fn bind<W: Word>(entry: &W, target: Binding, carry: impl FnOnce()) -> Option
         let _: u64 = entry.compare_exchange(target.locked().0, target.0);
         return Some(target);
     }
-    for _ in 0..PATIENCE {
+    for tries in 0..LOCK_TRIES {
+        entry.back_off(tries);
         let seen = Binding(entry.load_acquire());
         match seen.standing_to(target) {
             Standing::Current => return Some(seen),
             Standing::Behind => return None,
-            Standing::Locked => entry.pause(),
+            Standing::Locked => {}
         }
     }
     None

@@ -26,13 +26,11 @@
 //! need no order among each other, as each slot that is acted upon is exchanged.
 
 use crate::{
-    algorithm::{
-        gcra::Gcra,
-        near,
-        policer::{Refusal, TRIES},
-        sliding_log::SlidingLog,
+    algorithm::{gcra::Gcra, near, policer::Refusal, sliding_log::SlidingLog},
+    base::{
+        slots::Slots,
+        word::{TRIES, Word},
     },
-    base::{slots::Slots, word::Word},
     packet::headers::Anomaly,
 };
 

@@ -52,12 +52,6 @@ pub enum Refusal {
     Contended,
 }
 
-/// How often a charge is tried.
-pub const TRIES: u32 = 8;
-/// How often taking back a charge is tried: far more, as a charge that stays is a token that nobody
-/// had.
-pub const REFUND_TRIES: u32 = 64;
-
 /// An algorithm whose state is one word. Times are in nanoseconds.
 pub trait Policer {
     /// The word of a state that nothing was charged to.
@@ -78,13 +72,7 @@ pub trait Policer {
     /// Why it does not.
     #[inline(always)]
     fn look(&self, word: &impl Word, now: u64, cost: u64) -> Result<Look, Refusal> {
-        self.judge(word, word.load_acquire(), now, cost)
-    }
-
-    /// Decides about a packet, given what was just loaded from the word by [`Word::load_acquire`], or found by an
-    /// exchange.
-    #[inline(always)]
-    fn judge(&self, word: &impl Word, seen: u64, now: u64, cost: u64) -> Result<Look, Refusal> {
+        let seen = word.load_acquire();
         if !word.bound() {
             return Err(Refusal::Contended);
         }
@@ -108,61 +96,6 @@ pub trait Policer {
         match self.decide(seen, now, cost) {
             Decision::Conform(next) => Ok(Look { seen, next }),
             Decision::Exceed | Decision::Lost(_) => Err(Refusal::Exceed),
-        }
-    }
-
-    /// Charges a packet that conformed at `look`.
-    ///
-    /// A lost race is decided anew, so that what is left is given out exactly once, at most
-    /// [`TRIES`] times.
-    ///
-    /// # Errors
-    /// Why it is refused after all; nothing is charged then.
-    #[inline(always)]
-    fn charge(
-        &self,
-        word: impl Word + Copy,
-        look: Look,
-        now: u64,
-        cost: u64,
-    ) -> Result<(), Refusal> {
-        match look.commit(word) {
-            Ok(()) => Ok(()),
-            Err(seen) => self.charge_again(word, &mut Look { seen, ..look }, now, cost),
-        }
-    }
-
-    /// Charges a packet whose state other CPUs move at the same time, given as [`Look::seen`] what the word
-    /// was found to be. The look is that by which it was charged then.
-    ///
-    /// # Errors
-    /// As [`charge`](Self::charge).
-    #[inline(never)]
-    fn charge_again(
-        &self,
-        word: impl Word + Copy,
-        look: &mut Look,
-        now: u64,
-        cost: u64,
-    ) -> Result<(), Refusal> {
-        for _ in 1..TRIES {
-            *look = self.judge(&word, look.seen, now, cost)?;
-            let found = word.compare_exchange(look.seen, look.next);
-            if found == look.seen {
-                return Ok(());
-            }
-            look.seen = found;
-        }
-        Err(Refusal::Contended)
-    }
-
-    /// Takes back a charge whose packet is refused by another limit after all.
-    #[inline(never)]
-    fn refund(&self, word: impl Word + Copy, now: u64, cost: u64) {
-        for _ in 0..REFUND_TRIES {
-            if self.try_refund(word, now, cost) {
-                return;
-            }
         }
     }
 

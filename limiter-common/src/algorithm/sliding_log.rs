@@ -22,13 +22,11 @@
 use core::ops::Range;
 
 use crate::{
-    algorithm::{
-        gcra::Gcra,
-        near,
-        policer::{Refusal, TRIES},
-        rate::Rate,
+    algorithm::{gcra::Gcra, near, policer::Refusal, rate::Rate},
+    base::{
+        slots::Slots,
+        word::{TRIES, Word},
     },
-    base::{slots::Slots, word::Word},
 };
 
 mod copy;

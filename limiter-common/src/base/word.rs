@@ -38,10 +38,27 @@ pub trait Word {
         true
     }
 
-    /// Lets a moment pass, in which another CPU may get done with what it is at.
-    fn pause(&self) {
-        core::hint::spin_loop();
+    /// Waits before one of the [tries](TRIES) to move a word, or to take a lock, that another CPU was first at: not at all
+    /// before the first one, number 0, and twice as long before each later one. If CPUs at one word did not wait, each move
+    /// would make all the others try in vain, and the line of the word would be with who tries in vain for most of the time.
+    fn back_off(&self, tries: u32) {
+        for _ in 0..moments(tries) {
+            core::hint::spin_loop();
+        }
     }
+}
+
+/// How often a CPU tries to move a word that others move: for some 0.2 ms, if each of the tries is in vain.
+pub const TRIES: u32 = 12;
+
+/// How often a CPU tries to take a lock, or looks whether it was given back: for some 10 us. The host may have stopped a virtual
+/// CPU that has the lock, so it is no use to wait for longer.
+pub const LOCK_TRIES: u32 = 8;
+
+/// How long a CPU [backs off](Word::back_off) before a try, in moments of some tens of nanoseconds.
+#[inline(always)]
+pub const fn moments(tries: u32) -> u32 {
+    (1 << tries) & !1
 }
 
 /// A word that a CPU may store into without an exchange, as no other CPU does so at that moment, or as it does not matter
@@ -76,8 +93,8 @@ impl<T: Word + ?Sized> Word for &T {
     }
 
     #[inline(always)]
-    fn pause(&self) {
-        (**self).pause();
+    fn back_off(&self, tries: u32) {
+        (**self).back_off(tries);
     }
 }
 

@@ -106,9 +106,6 @@ impl Cached {
     /// Packets after which the entry is told of those that were dropped; a power of two.
     pub const UNTOLD: u64 = 64;
 
-    /// How often a CPU tries to lease packets where others move the words meanwhile. Then the packet is charged alone.
-    pub const LEASE_TRIES: u32 = 4;
-
     /// The most packets that are leased at once.
     pub const MOST_LEASED: u64 = 16;
 

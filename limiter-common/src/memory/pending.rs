@@ -3,9 +3,9 @@
 //! Packets and their bytes are counted by one atomic instruction: before the word overflows, what is in it is
 //! taken out and added to wider ones. Who reads in the moment between finds it in neither.
 
-use crate::{
-    algorithm::policer::TRIES,
-    base::{tally::Tally, word::Word},
+use crate::base::{
+    tally::Tally,
+    word::{TRIES, Word},
 };
 
 /// So many packets passed, in the high bits of the word, of so many bytes in all, in the low ones.

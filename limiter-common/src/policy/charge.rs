@@ -7,8 +7,8 @@
 use core::ops::Range;
 
 use crate::{
-    algorithm::policer::{Look, Policer, REFUND_TRIES, Refusal, TRIES},
-    base::word::Word,
+    algorithm::policer::{Look, Policer, Refusal},
+    base::word::{TRIES, Word},
     packet::reason::Reason,
 };
 
@@ -123,28 +123,6 @@ pub trait Group {
 
     /// The state that [`find`](Group::find) did not have, created fresh; `None` when none can be had.
     fn create(&mut self, place: usize) -> Option<Self::Word>;
-
-    /// Decides anew about the limit at a place, whose word was not what was seen but `found`.
-    ///
-    /// # Errors
-    /// Why the packet is refused after all.
-    #[inline(always)]
-    fn charge_again(
-        &mut self,
-        place: usize,
-        word: Self::Word,
-        found: u64,
-        now: u64,
-    ) -> Result<Charge, Refusal> {
-        let now = self.time(place, now);
-        let look = match self.policer(place) {
-            Some((policer, cost)) => policer.judge(&word, found, now, cost)?,
-            None => return Err(Refusal::Contended),
-        };
-        *self.look(place) = look;
-        note_near(self, place, now);
-        Ok(Charge::LostRace)
-    }
 }
 
 /// What came of a charge, or of taking one back.
@@ -152,7 +130,7 @@ pub trait Group {
 pub enum Charge {
     /// It is made.
     Made,
-    /// Another CPU was first. What is left was looked at anew, so it can be tried again.
+    /// Another CPU was first, so it can be tried again.
     LostRace,
 }
 
@@ -202,18 +180,18 @@ pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
 #[inline(always)]
 pub fn charge<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
     for place in places {
-        for attempt in 1..=TRIES {
-            if charge_at(group, place, attempt == TRIES, now) == Charge::Made {
+        for tries in 0..TRIES {
+            if charge_at(group, place, tries, now) == Charge::Made {
                 break;
             }
         }
     }
 }
 
-/// Charges the limit at a place, if it is due; a race that is lost at the `last` attempt refuses the
-/// packet.
+/// Charges the limit at a place, if it is due: at the first of the [`TRIES`], number 0, as it was looked at; at a later one, it
+/// is looked at anew. A race that is lost at the last one refuses the packet.
 #[inline(always)]
-pub fn charge_at<G: Group>(group: &mut G, place: usize, last: bool, now: u64) -> Charge {
+pub fn charge_at<G: Group>(group: &mut G, place: usize, tries: u32, now: u64) -> Charge {
     let bill = group.bill();
     let due = if bill.refused == 0 { bill.due() } else { 0 };
     let bit = group.bit(place) & due;
@@ -224,30 +202,49 @@ pub fn charge_at<G: Group>(group: &mut G, place: usize, last: bool, now: u64) ->
         None => group.create(place),
         word => word,
     };
-    let charged = match word {
-        Some(word) => {
-            let look = *group.look(place);
-            match look.commit(word) {
-                Ok(()) => Ok(Charge::Made),
-                Err(found) => group.charge_again(place, word, found, now),
-            }
-        }
-        None => Err(Refusal::Contended),
+    let Some(word) = word else {
+        group.bill().refuse(bit, Refusal::Contended);
+        return Charge::Made;
     };
-    match charged {
-        Ok(Charge::Made) => group.bill().charged |= bit,
-        Ok(Charge::LostRace) if !last => return Charge::LostRace,
-        Ok(Charge::LostRace) => group.bill().refuse(bit, Refusal::Contended),
-        Err(refusal) => group.bill().refuse(bit, refusal),
+    if tries != 0
+        && let Err(refusal) = look_again(group, place, word, now)
+    {
+        group.bill().refuse(bit, refusal);
+        return Charge::Made;
+    }
+    if group.look(place).commit(word).is_ok() {
+        group.bill().charged |= bit;
+    } else if tries + 1 < TRIES {
+        return Charge::LostRace;
+    } else {
+        group.bill().refuse(bit, Refusal::Contended);
     }
     Charge::Made
+}
+
+/// Looks anew at the limit at a place, whose word another CPU moved.
+#[inline(always)]
+fn look_again<G: Group>(
+    group: &mut G,
+    place: usize,
+    word: G::Word,
+    now: u64,
+) -> Result<(), Refusal> {
+    let now = group.time(place, now);
+    let look = match group.policer(place) {
+        Some((policer, cost)) => policer.look(&word, now, cost)?,
+        None => return Err(Refusal::Contended),
+    };
+    *group.look(place) = look;
+    note_near(group, place, now);
+    Ok(())
 }
 
 /// Takes back what was charged to the limits at some places of a group.
 #[inline(always)]
 pub fn refund<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
     for place in places {
-        for _ in 0..REFUND_TRIES {
+        for _ in 0..TRIES {
             if refund_at(group, place, now) == Charge::Made {
                 break;
             }

@@ -13,8 +13,9 @@ use limiter_common::{
 use loom::{sync::Arc, thread};
 
 use super::{
-    NOW, Plain, check,
+    NOW, Plain, charge, check,
     entry::{ALL, Entry, LIMITS, Policy, bucket, decide, packet, passes},
+    refund,
 };
 
 /// The place of a limit that a policy puts in the place of another.
@@ -123,7 +124,7 @@ fn a_refund_is_never_made_of_a_word_of_another_scale() {
             let entry = Arc::clone(&entry);
             move || {
                 let cell = entry.cell(0, Binding::new(1, 0));
-                old.meters[0].refund(cell, NOW, old.costs[0]);
+                refund(&old.meters[0], cell, NOW, old.costs[0]);
             }
         });
         let bill = packet(&entry, 2, &new, 0b001).unwrap();
@@ -207,7 +208,7 @@ fn state_between_two_meters_of_one_policy_is_charged_exactly() {
                 }
                 let word = Keyed { word, binding, bound: target };
                 let charged =
-                    meter.look(&word, NOW, 1).and_then(|look| meter.charge(word, look, NOW, 1));
+                    meter.look(&word, NOW, 1).and_then(|look| charge(meter, word, look, 1));
                 assert_ne!(charged, Err(Refusal::Exceed), "tokens are left");
                 charged.is_ok()
             }

@@ -12,7 +12,7 @@ use limiter_common::{
 use loom::{sync::Arc, thread};
 
 use super::{
-    NOW, Plain, check,
+    NOW, Plain, charge, check,
     entry::{ALL, Entry, LIMITS, Policy, bucket, decide, passes},
 };
 
@@ -40,7 +40,7 @@ fn assert_shared(meter: Meter, cost: u64, begin: u64, expected: u64) {
         move || {
             let conform = |_: &usize| {
                 let look = meter.look(&*word, NOW, cost);
-                look.and_then(|look| meter.charge(&*word, look, NOW, cost))
+                look.and_then(|look| charge(&meter, &*word, look, cost))
                     .inspect_err(|refusal| assert_eq!(*refusal, Refusal::Exceed))
                     .is_ok()
             };

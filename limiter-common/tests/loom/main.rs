@@ -16,7 +16,10 @@ mod syn;
 mod table;
 mod tick;
 
-use limiter_common::base::word::{StoreWord, Word};
+use limiter_common::{
+    algorithm::policer::{Look, Policer, Refusal},
+    base::word::{StoreWord, TRIES, Word},
+};
 use loom::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -60,7 +63,7 @@ impl Word for Plain {
         model::compare_exchange(&self.0, current, new)
     }
 
-    fn pause(&self) {
+    fn back_off(&self, _tries: u32) {
         thread::yield_now();
     }
 }
@@ -72,5 +75,32 @@ impl StoreWord for Plain {
 
     fn store_release(&self, word: u64) {
         self.0.store(word, Ordering::Release);
+    }
+}
+
+/// Charges a packet that conformed at `look`; a race that is lost is decided anew, as the kernel half does.
+fn charge(
+    policer: &impl Policer,
+    word: impl Word + Copy,
+    mut look: Look,
+    cost: u64,
+) -> Result<(), Refusal> {
+    for tries in 1..=TRIES {
+        if look.commit(word).is_ok() {
+            return Ok(());
+        }
+        word.back_off(tries);
+        look = policer.look(&word, NOW, cost)?;
+    }
+    Err(Refusal::Contended)
+}
+
+/// Takes a charge back, as the kernel half does.
+fn refund(policer: &impl Policer, word: impl Word + Copy, now: u64, cost: u64) {
+    for tries in 0..TRIES {
+        word.back_off(tries);
+        if policer.try_refund(word, now, cost) {
+            break;
+        }
     }
 }

@@ -33,7 +33,7 @@ impl Set {
     /// Takes the lock, as the kernel half does; whether it has it.
     fn take(&self) -> bool {
         self.lock.try_take() || {
-            self.lock.0.pause();
+            self.lock.0.back_off(1);
             self.lock.try_take()
         }
     }

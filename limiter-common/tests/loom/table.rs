@@ -17,6 +17,7 @@ use loom::{sync::Arc, thread};
 use super::{
     NOW, Plain, check,
     entry::{ALL, Entry, LIMITS, Policy, passes},
+    refund,
 };
 
 /// The epoch in force all the time.
@@ -110,7 +111,7 @@ impl TableEntry {
         for place in (0..LIMITS).filter(|place| bill.charged >> place & 1 != 0) {
             let cell = Cell { table_entry: self, place, bound };
             if cell.bound() && self.address.load() == whose {
-                policy.meters[place].refund(cell, now, policy.costs[place]);
+                refund(&policy.meters[place], cell, now, policy.costs[place]);
             }
         }
     }

@@ -7,18 +7,14 @@ use limiter_common::{
         layout::table_stats,
         state::{OffenceHead, OffenceKey, OffenceRecord},
     },
-    base::word::{StoreWord as _, Word as _},
+    base::word::{LOCK_TRIES, StoreWord as _, Word as _},
     memory::offence::{self, LINES, Place, Room},
     policy::penalty::Offence,
 };
 
 use crate::{
     kernel::{
-        atomics::{MapWord, pause},
-        barrier::escape,
-        churn::count,
-        maps::OFFENCES_REF,
-        scratch::PacketScratch,
+        atomics::MapWord, barrier::escape, churn::count, maps::OFFENCES_REF, scratch::PacketScratch,
     },
     policy::active::settings,
 };
@@ -106,17 +102,14 @@ pub(crate) extern "C" fn is_offence(line: u32) -> u32 {
 #[inline(never)]
 pub(crate) extern "C" fn lock_offences() -> u32 {
     let Some(lock) = lock() else { return 0 };
-    for _ in 0..TRIES {
+    for tries in 0..LOCK_TRIES {
+        lock.back_off(tries);
         if lock.compare_exchange(0, 1) == 0 {
             return 1;
         }
-        pause();
     }
     0
 }
-
-/// How often the lock is asked for. A holder takes less than a microsecond.
-const TRIES: u32 = 16;
 
 /// Gives it back.
 #[inline(always)]

@@ -2,8 +2,7 @@
 
 use limiter_common::{
     abi::{layout::shared, policy::half},
-    algorithm::binding::PATIENCE,
-    base::word::Word as _,
+    base::word::{TRIES, Word as _},
     policy::limit::{LIMITS as LIMIT_COUNT, Limit},
 };
 
@@ -67,28 +66,15 @@ pub(crate) fn may_be_blocked(now: u64) -> bool {
 }
 
 /// Notes that a source is blocked until then, in nanoseconds.
-#[inline(always)]
-pub(crate) fn note_block(until: u64) {
-    // As often as it takes: CPUs that are first make it later.
-    for _ in 0..PATIENCE / FEW {
-        if try_note_block(until) != 0 {
-            break;
-        }
-    }
-}
-
-/// How often that is tried in a loop that is verified.
-const FEW: u32 = 16;
-
-/// Tries the same a few times. Returns 1 if it is noted.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn try_note_block(until: u64) -> u32 {
-    let Some(latest) = latest() else { return 1 };
-    for _ in 0..FEW {
+pub(crate) extern "C" fn note_block(until: u64) -> u32 {
+    let Some(latest) = latest() else { return 0 };
+    for tries in 0..TRIES {
+        latest.back_off(tries);
         let seen = latest.load();
         if seen >= until || latest.compare_exchange(seen, until) == seen {
-            return 1;
+            break;
         }
     }
     0

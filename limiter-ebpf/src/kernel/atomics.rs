@@ -11,12 +11,16 @@
 //! * A compare-and-exchange that fails: on CPUs without LSE (before ARMv8.1), the kernel makes a load without order
 //!   of it. The word has to be loaded again, by [`load_acquire`].
 
-use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
+use core::{
+    ffi::c_void,
+    intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd},
+    ptr,
+};
 
-use aya_ebpf::helpers::bpf_ktime_get_ns;
+use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_loop};
 use limiter_common::{
     algorithm::binding::Binding,
-    base::word::{StoreWord, Word},
+    base::word::{StoreWord, Word, moments},
 };
 
 /// A word of a map value, and the binding that it is used under.
@@ -67,6 +71,11 @@ impl Word for BoundWord {
         // SAFETY: see `new`.
         unsafe { self.binding.read_volatile() == self.bound.0 }
     }
+
+    #[inline(always)]
+    fn back_off(&self, tries: u32) {
+        back_off(tries);
+    }
 }
 
 /// A word of a map value that no binding is asked for.
@@ -102,8 +111,8 @@ impl Word for MapWord {
     }
 
     #[inline(always)]
-    fn pause(&self) {
-        pause();
+    fn back_off(&self, tries: u32) {
+        back_off(tries);
     }
 }
 
@@ -153,9 +162,27 @@ pub(crate) unsafe fn add(counter: *mut u64, delta: u64) {
     }
 }
 
-/// Lets some tens of nanoseconds pass, which nothing else that a program may do takes.
+/// Waits as [`Word::back_off`] does.
 #[inline(always)]
-pub(crate) fn pause() {
+pub(crate) fn back_off(tries: u32) {
+    if tries != 0 {
+        wait(moments(tries));
+    }
+}
+
+/// Waits for so many moments.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn wait(moments: u32) -> u32 {
+    // SAFETY: the helper calls a function of this program, which has no precondition, with a pointer that it does not use.
+    unsafe { bpf_loop(moments, pass_a_moment as *mut c_void, ptr::null_mut(), 0) };
+    0
+}
+
+/// Takes some tens of nanoseconds, by reading the clock. It is told its turn, and says that the loop goes on.
+#[inline(never)]
+extern "C" fn pass_a_moment(_: u32, _: *mut c_void) -> i64 {
     // SAFETY: the helper has no precondition.
     let _: u64 = unsafe { bpf_ktime_get_ns() };
+    0
 }

@@ -3,17 +3,15 @@
 //! What happens when CPUs are at the same state at once is verified by itself, so that the rest of
 //! the program need not be followed into it.
 
-use core::cell::Cell;
+use core::{cell::Cell, ops::Range};
 
 use limiter_common::{
     abi::{
         policy::{Settings, half},
         table::ENTRY_PLACES,
     },
-    algorithm::{
-        gcra::Gcra,
-        policer::{Look, Policer as _, REFUND_TRIES, Refusal},
-    },
+    algorithm::{gcra::Gcra, policer::Look},
+    base::word::TRIES,
     policy::{
         charge::{self, Bill, Charge, Group},
         limit::{INLINE, Limit},
@@ -21,7 +19,13 @@ use limiter_common::{
 };
 
 use crate::{
-    kernel::{atomics::BoundWord, barrier::unlink, maps::LIMITS, scratch::PacketScratch},
+    kernel::{
+        atomics::{BoundWord, back_off},
+        barrier::unlink,
+        maps::LIMITS,
+        scratch::PacketScratch,
+    },
+    limits::step::{AGAIN, DONE},
     policy::active::settings,
     table::{
         entry::SourceEntry,
@@ -205,21 +209,6 @@ impl Group for Inline<'_> {
     }
 
     #[inline(always)]
-    fn charge_again(
-        &mut self,
-        place: usize,
-        _: BoundWord,
-        found: u64,
-        _: u64,
-    ) -> Result<Charge, Refusal> {
-        match charge_inline_again(place as u32, found) {
-            CHARGED => Ok(Charge::Made),
-            EXCEEDS => Err(Refusal::Exceed),
-            _ => Err(Refusal::Contended),
-        }
-    }
-
-    #[inline(always)]
     fn bill(&mut self) -> &mut Bill {
         // So that no address in it is kept over the loop: there is no room on the stack.
         &mut self.scratch.reread().bill
@@ -251,13 +240,32 @@ pub(crate) fn look_at_all(inline: &mut Inline<'_>) {
     }
 }
 
-/// Charges the inline limits that are about the packet, and all conform, as [`charge::charge`] does.
+/// Charges the inline limits that are about the packet, and all conform. If one refuses after all, what was charged before is to
+/// be [taken back](refund_inline).
 #[inline(always)]
 pub(crate) fn charge_all(inline: &mut Inline<'_>) {
-    charge::charge(inline, 0..ENTRY_PLACES, 0);
-    if further(inline.scratch, inline.settings) != 0 && inline.scratch.reread().bill.refused == 0 {
+    charge_places(inline, 0..ENTRY_PLACES);
+    if further(inline.scratch, inline.settings) != 0 {
         charge_further();
     }
+    if left(inline.scratch.reread(), inline.settings) != 0 {
+        charge_left();
+    }
+}
+
+/// Charges the limits at some places, unless other CPUs move their words.
+#[inline(always)]
+fn charge_places(inline: &mut Inline<'_>, places: Range<usize>) {
+    for place in places {
+        let _: Charge = charge::charge_at(inline, place, 0, 0);
+    }
+}
+
+/// The inline limits that the packet is still to be charged to, as bits.
+#[inline(always)]
+fn left(scratch: &PacketScratch, settings: &Settings) -> u64 {
+    let bill = &scratch.bill;
+    if bill.refused == 0 { bill.due() & !bill.charged & !settings.keyed } else { 0 }
 }
 
 /// Looks at the further limits. It is verified by itself: few packets have any, and there is no room on the stack of the others.
@@ -271,13 +279,13 @@ extern "C" fn look_further() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_further() -> u32 {
-    with_further(|inline| charge::charge(inline, ENTRY_PLACES..INLINE, 0))
+    with_further(|inline| charge_places(inline, ENTRY_PLACES..INLINE))
 }
 
 /// Calls `with`. A packet whose entry is bound anew meanwhile is undecided.
 #[inline(always)]
 fn with_further(with: impl FnOnce(&mut Inline<'_>)) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return CONTENDED };
+    let Some(scratch) = PacketScratch::get() else { return DONE };
     let done = has_further()
         && with_all(scratch.reread(), |mut inline| {
             with(&mut inline);
@@ -287,87 +295,84 @@ fn with_further(with: impl FnOnce(&mut Inline<'_>)) -> u32 {
     if !done {
         scratch.reread().bill.give_up();
     }
-    CHARGED
+    DONE
 }
 
-const CHARGED: u32 = 0;
-const EXCEEDS: u32 = 1;
-const CONTENDED: u32 = 2;
-
-/// Charges the limit at a place, whose word other CPUs move.
+/// Charges the inline limits that are left, whose words other CPUs moved.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_inline_again(place: u32, found: u64) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return CONTENDED };
-    let place = place as usize & (INLINE - 1);
-    let charged = with_inline(scratch, |inline| {
-        let (policer, (_, cost)) = (inline.bucket(place)?, inline.policer(place)?);
-        let Inline { entry, scratch, .. } = inline;
-        let now = scratch.time_of(policer);
-        let word = entry.cell(scratch, place)?;
-        let look = PacketScratch::hide_provenance(&mut scratch.looks[place]);
-        *look = Look { seen: found, next: found };
-        Some(policer.charge_again(word, look, now, cost))
-    });
-    note_near_at(place as u32);
-    match charged {
-        Some(Ok(())) => CHARGED,
-        Some(Err(Refusal::Exceed)) => EXCEEDS,
-        _ => CONTENDED,
+extern "C" fn charge_left() -> u32 {
+    for tries in 1..TRIES {
+        back_off(tries);
+        if charge_one_left(tries) == DONE {
+            return DONE;
+        }
     }
+    if let Some(scratch) = PacketScratch::get() {
+        scratch.bill.give_up();
+    }
+    DONE
 }
 
-/// Notes whether the packet leaves the limit at a place near, by what was charged there. It is verified by itself, as there is
-/// no room on the stack of who calls it.
+/// Charges one of them, unless other CPUs move its word. Returns [`DONE`] if none is left.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn note_near_at(place: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return CHARGED };
-    let now = scratch.time.now;
-    let place = place as usize & (INLINE - 1);
-    with_inline(scratch, |mut inline| {
-        let now = inline.time(place, now);
-        charge::note_near(&mut inline, place, now);
-        Some(())
+extern "C" fn charge_one_left(tries: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let done = with_all(scratch, |mut inline| {
+        let left_of = |inline: &Inline<'_>| left(inline.scratch, inline.settings);
+        let before = left_of(&inline);
+        let place = place(inline.settings, before & before.wrapping_neg())?;
+        let _: Charge = charge::charge_at(&mut inline, place, tries, 0);
+        Some(left_of(&inline) == 0)
     });
-    CHARGED
+    match done {
+        Some(true) => DONE,
+        Some(false) => AGAIN,
+        // The entry is bound anew.
+        None => {
+            scratch.bill.give_up();
+            DONE
+        }
+    }
 }
 
 /// Takes back what was charged to the inline limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn refund_inline() -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return CHARGED };
-    let Some(settings) = settings(scratch.binding.epoch()) else { return CHARGED };
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let Some(settings) = settings(scratch.binding.epoch()) else { return DONE };
     for place in 0..INLINE {
         if settings.inline[place] & scratch.bill.charged != 0 {
             refund_inline_at(place as u32);
         }
     }
-    CHARGED
+    DONE
 }
 
 /// Takes back what was charged to the limit at a place.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn refund_inline_at(place: u32) -> u32 {
-    for _ in 0..REFUND_TRIES {
-        if try_refund_inline_at(place) == CHARGED {
+    for tries in 0..TRIES {
+        back_off(tries);
+        if try_refund_inline_at(place) == DONE {
             break;
         }
     }
-    CHARGED
+    DONE
 }
 
 /// The same, unless another CPU moves the word at that moment.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn try_refund_inline_at(place: u32) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return CHARGED };
+    let Some(scratch) = PacketScratch::get() else { return DONE };
     let now = scratch.time.now;
     let place = place as usize & (INLINE - 1);
     let refunded = with_all(scratch, |mut inline| Some(charge::refund_at(&mut inline, place, now)));
-    if refunded == Some(Charge::LostRace) { CONTENDED } else { CHARGED }
+    if refunded == Some(Charge::LostRace) { AGAIN } else { DONE }
 }
 
 /// Looks up anew what the packet was found to be under.

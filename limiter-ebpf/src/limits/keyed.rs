@@ -8,8 +8,9 @@ use limiter_common::{
     abi::{policy::half, state::Bucket},
     algorithm::{
         binding::{Binding, Measured, bind},
-        policer::{Look, REFUND_TRIES, TRIES},
+        policer::Look,
     },
+    base::word::TRIES,
     memory::cache::Cached,
     policy::{
         charge::{self, Bill, Charge, Group},
@@ -19,7 +20,7 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::{BoundWord, MapWord, load_acquire},
+        atomics::{BoundWord, MapWord, back_off, load_acquire},
         barrier::black_box,
         clock,
         maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, packet_slot},
@@ -108,9 +109,10 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
 #[inline(never)]
 extern "C" fn charge_again(place: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for attempt in 2..=TRIES {
+    for tries in 1..TRIES {
+        back_off(tries);
         bring_up(place);
-        if charge_keyed_at(place, if attempt == TRIES { LAST } else { 0 }) == DONE {
+        if charge_keyed_at(place, tries) == DONE {
             break;
         }
     }
@@ -122,16 +124,22 @@ extern "C" fn charge_again(place: u32) -> u32 {
 #[inline(never)]
 extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for attempt in 2..=TRIES {
+    for tries in 1..TRIES {
+        back_off(tries);
         bring_up(place);
         if !is_log(place) && look_list_at(place, asked) == FULL {
             return FULL;
         }
-        if try_charge_wide_at(place, if attempt == TRIES { LAST } else { 0 }) == DONE {
+        if try_charge_wide_at(place, last(tries)) == DONE {
             break;
         }
     }
     DONE
+}
+
+/// What a step of a try is told: after the last one, a lost race refuses.
+const fn last(tries: u32) -> u32 {
+    if tries + 1 == TRIES { LAST } else { 0 }
 }
 
 /// Seeks the state at a place anew, and makes it if it was not there.
@@ -191,7 +199,8 @@ fn is_charged(place: u32) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn refund_keyed_at(place: u32) -> u32 {
-    for _ in 0..REFUND_TRIES {
+    for tries in 0..TRIES {
+        back_off(tries);
         if try_refund_keyed_at(place) == DONE {
             break;
         }
@@ -249,23 +258,23 @@ extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
     let next = places.keyed.bits.get(place + 1).copied();
     if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
         // If another CPU was first, it is tried again when all are charged.
-        let _: Charge = charge::charge_at(&mut places, place, false, now);
+        let _: Charge = charge::charge_at(&mut places, place, 0, now);
     }
     DONE
 }
 
-/// Charges the limit at a place; `last` says that stale state or a lost race refuses.
+/// Charges the limit at a place, as [`charge_at`](charge::charge_at) does at one of the tries; at the last one, stale state refuses.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn charge_keyed_at(place: u32, last: u32) -> u32 {
+pub(crate) extern "C" fn charge_keyed_at(place: u32, tries: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let now = scratch.time.now;
     let place = place as usize & (KEYED - 1);
     let mut places = Places::of(scratch, place);
-    if last == 0 && (places.bucket.is_none() || places.is_stale(place)) {
+    if last(tries) == 0 && (places.bucket.is_none() || places.is_stale(place)) {
         return STALE;
     }
-    match charge::charge_at(&mut places, place, last != 0, now) {
+    match charge::charge_at(&mut places, place, tries, now) {
         Charge::Made => DONE,
         Charge::LostRace => AGAIN,
     }

@@ -3,8 +3,8 @@
 
 use limiter_common::{
     abi::policy::{flag, half},
-    algorithm::policer::{Look, TRIES},
-    base::word::Word as _,
+    algorithm::policer::Look,
+    base::word::{TRIES, Word as _},
     packet::{control::Protocol, reason::Reason},
     policy::control::{self, NON_IP_ROW, ROWS},
 };
@@ -12,7 +12,7 @@ use limiter_common::{
 use crate::{
     history::fragments::follow_fragment,
     kernel::{
-        atomics::MapWord,
+        atomics::{MapWord, back_off},
         barrier::black_box,
         clock,
         maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, packet_slot},
@@ -70,7 +70,8 @@ fn non_ip() -> Option<Verdict> {
     // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
     let word = unsafe { MapWord::new((&raw mut (*links)[NON_IP_ROW]).cast()) };
     let now = clock::now();
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        word.back_off(tries);
         let seen = word.load();
         let Some(next) = budgets.charge_non_ip(seen, now) else {
             return Some(refuse(Reason::NonIpExceed, &policy));
@@ -105,7 +106,8 @@ fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     }
     // For a host that asks for its address, the budget of the link is charged alone.
     let place = control::place(&scratch.packet, protocol, policy.settings.seed);
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        back_off(tries);
         match charge_control(policy.epoch, protocol as u32, place.unwrap_or(control::SOURCES)) {
             CHARGED => return Some(Verdict::new(Reason::Control)),
             EXCEEDS => return Some(refuse(Reason::ControlExceed, policy)),

@@ -16,10 +16,10 @@ use limiter_common::{
         state::OffenceRecord,
         table::WAYS,
     },
-    algorithm::binding::{Binding, PATIENCE},
+    algorithm::binding::Binding,
     base::{
         address::Address,
-        word::{StoreWord as _, Word as _},
+        word::{StoreWord as _, TRIES, Word as _},
     },
     policy::penalty::{Block, Offence, Penalty},
     table::set::Place,
@@ -194,9 +194,6 @@ extern "C" fn change_entry(anew: u32, until: u64) -> u32 {
     done
 }
 
-/// How often a word that packets move is tried.
-const TRIES: u32 = PATIENCE / 16;
-
 /// Blocks the source of an entry until then at least, in nanoseconds. The lock of its set is held.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -205,7 +202,8 @@ extern "C" fn block_entry(number: u32, until: u64) -> u32 {
     // SAFETY: it was just looked up; an aligned word.
     let (binding, word) = unsafe { (bound(source), MapWord::new(&raw mut (*source).blocked)) };
     // An entry that is behind is bound by its next packet, which finds the record.
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        word.back_off(tries);
         let found = Block(word.load());
         if !found.is_under(binding) || found.until(binding) >= until & !0xff {
             return push::DONE;
@@ -234,7 +232,8 @@ extern "C" fn free_entry(number: u32) -> u32 {
         return push::REFUSED;
     };
     let penalties = policy.settings.penalties & profile.limits;
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        word.back_off(tries);
         let seen = word.load();
         let left = recall_offences(policy.epoch, penalties);
         let block = seen & Block::AWAITS_PROOF | Block::new(left, binding).0;

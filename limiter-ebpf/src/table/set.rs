@@ -5,8 +5,10 @@ use limiter_common::{
         layout::shared,
         table::{Debts, PROBATION_SLOTS, Probation, Set, WAYS},
     },
-    algorithm::binding::PATIENCE,
-    base::{address::Address, word::Word as _},
+    base::{
+        address::Address,
+        word::{LOCK_TRIES, Word as _},
+    },
     table::{
         lock::SetLock,
         probation::{ProbationFacts, ProbationSlot, SetState},
@@ -220,24 +222,9 @@ impl SetRef {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn wait_for_lock(number: u32) -> u32 {
-    for _ in 0..PATIENCE / FEW {
-        if wait_shortly(number) != 0 {
-            return 1;
-        }
-    }
-    0
-}
-
-/// How often a lock is asked for in a loop that is verified.
-const FEW: u32 = 16;
-
-/// The same, for a short time.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn wait_shortly(number: u32) -> u32 {
     let Some(set_ref) = SetRef::of(number, 0) else { return 0 };
-    for _ in 0..FEW {
-        set_ref.set_lock().0.pause();
+    for tries in 1..LOCK_TRIES {
+        set_ref.set_lock().0.back_off(tries);
         if set_ref.try_lock() {
             return 1;
         }

@@ -13,7 +13,7 @@ use limiter_common::{
         policy::Settings,
         table::{FurtherLimits, PROBATION_SLOTS, Set, Source, WAYS, WholeSource},
     },
-    algorithm::binding::{Binding, PATIENCE},
+    algorithm::binding::Binding,
     base::address::Address,
     table::{
         probation::{ProbationFacts, ProbationSlot, SetState},
@@ -29,6 +29,9 @@ use super::{
     sys,
 };
 use crate::error::{Error, Result};
+
+/// How often what packets write at the same time is read, until it is whole.
+const READS: u32 = 128;
 
 /// The values of an array, mapped into memory to be read.
 pub(super) struct Mapping<V> {
@@ -122,7 +125,7 @@ impl Maps {
             return Ok(Some(WholeSource { entry, ..WholeSource::default() }.settled()));
         }
         let mut further = FurtherLimits::default();
-        for _ in 0..PATIENCE {
+        for _ in 0..READS {
             further = self.entry(map::FURTHER_LIMITS, &number)?.unwrap_or_default();
             let Some(after) = read()? else { return Ok(None) };
             // Otherwise it has changed hands, and they may be another source's.
@@ -156,7 +159,7 @@ impl Maps {
     /// What the system says.
     pub fn newcomer(&self, address: &Address) -> Result<Option<ProbationSlot>> {
         let place = self.place(address)?;
-        for _ in 0..PATIENCE {
+        for _ in 0..READS {
             let read = || self.entry::<u32, Set>(map::SETS, &place.set);
             let (Some(before), Some(after)) = (read()?, read()?) else { break };
             // What a packet writes meanwhile is not whole.

@@ -212,7 +212,8 @@ impl<'d> Limited<'d> {
             match self.wide(at) {
                 Some(kind) => self.charge_wide(at, kind, leased),
                 None => {
-                    charge_at(self, at, true, self.now);
+                    // Its table is locked, so no race is lost.
+                    charge_at(self, at, 0, self.now);
                 }
             }
         }

@@ -4,8 +4,12 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use limiter_common::{
     abi::table::WAYS,
-    algorithm::{gcra::Gcra, policer::TRIES, rate::Rate, time::Time},
-    base::{address::Address, seed::Seed},
+    algorithm::{gcra::Gcra, rate::Rate, time::Time},
+    base::{
+        address::Address,
+        seed::Seed,
+        word::{TRIES, moments},
+    },
     memory::cache::Cached,
     policy::rest::Rest,
     table::set::Place,
@@ -21,10 +25,12 @@ const MOVE_SPREAD: u64 = 20;
 const LEASED: u64 = 20;
 /// Nanoseconds for a packet that is charged to the entry of its source.
 const KNOWN: u64 = 60;
-/// Nanoseconds for a packet that is charged to a bucket with another key.
+/// Nanoseconds for a packet that is charged to a bucket with another key, and is not leased.
 const KEYED: u64 = 300;
-/// Nanoseconds until a failed exchange is tried again.
+/// Nanoseconds of work before a failed exchange is tried again.
 const RETRY: u64 = 50;
+/// Nanoseconds of a moment, of which a CPU that tries again waits for several.
+const MOMENT: u64 = 40;
 /// Nanoseconds for the first packet of a source: before it takes the lock of its set, and under the lock.
 const NEW: [u64; 2] = [100, 50];
 
@@ -40,8 +46,8 @@ const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
 /// The rate of made-up sources, with its default burst.
 const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
 
-/// How often the datapath starts to decide about a contended packet. Each start has several tries.
-const ATTEMPTS: u32 = 8;
+/// How often the datapath starts to decide about a contended packet, the lease included. Each start has several tries.
+const ATTEMPTS: u32 = 9;
 
 /// The state of a cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -246,10 +252,8 @@ impl Machine {
                 let set = place(&source, self.sets.len()).set as usize;
                 return self.work(cpu, now, NEW[0], Step::Tags(set));
             }
-            Load::All => {
-                let charge = Charge { number: 0, packets: 1, tries: 0, slot: 0 };
-                return self.work(cpu, now, KEYED, Step::Ask(charge));
-            }
+            // From one source.
+            Load::All => 0,
         };
         let address = Address::v4(source.to_be_bytes());
         // The table has no more sets than that.
@@ -270,7 +274,8 @@ impl Machine {
             cached.meet(tick);
         }
         let charge = Charge { number: source as usize, packets, tries: 0, slot };
-        self.work(cpu, now, KNOWN, Step::Ask(charge))
+        let work = if self.load == Load::All { KEYED } else { KNOWN };
+        self.work(cpu, now, work, Step::Ask(charge))
     }
 
     fn look(&mut self, cpu: usize, now: u64, mut charge: Charge) -> u64 {
@@ -281,10 +286,7 @@ impl Machine {
             .flatten();
         let next = leased.or_else(|| {
             charge.packets = 1;
-            match self.load {
-                Load::All => self.bucket.conform(seen, Time::exact(now), 1),
-                _ => self.bucket.conform(seen, ticked, 1),
-            }
+            self.bucket.conform(seen, ticked, 1)
         });
         let Some(next) = next else {
             // The packet exceeds the limit and is dropped.
@@ -303,10 +305,12 @@ impl Machine {
                 self.cpus[cpu].step = Step::Packet;
                 return now;
             }
+            let tries = tries + 1;
             // A lease that lost the race so often is not tried again: the packet is charged alone.
-            let packets = if tries + 1 < Cached::LEASE_TRIES { packets } else { 1 };
-            let charge = Charge { packets, tries: tries + 1, ..charge };
-            return self.work(cpu, now, RETRY, Step::Ask(charge));
+            let packets = if tries < TRIES { packets } else { 1 };
+            let charge = Charge { packets, tries, ..charge };
+            let wait = u64::from(moments(tries % TRIES)) * MOMENT;
+            return self.work(cpu, now, RETRY + wait, Step::Ask(charge));
         }
         self.words[number] = next;
         if packets > 1 {
@@ -372,23 +376,24 @@ mod tests {
 
     #[test]
     fn one_cpu_waits_for_nobody() {
-        for (load, nanoseconds) in
-            [(Load::MadeUp, NEW[0] + NEW[1]), (Load::All, KEYED), (Load::Known, KNOWN)]
-        {
+        for (load, nanoseconds) in [(Load::MadeUp, NEW[0] + NEW[1]), (Load::Known, KNOWN)] {
             let most = 1e9 / nanoseconds as f64;
             let rate = rate(load, 1);
             assert!((0.95 * most..1.6 * most).contains(&rate), "{load:?}: {rate} of {most}");
         }
-        let leased = 1e9 / (LEASED as f64 + (KNOWN - LEASED) as f64 / 16.0);
-        assert!((rate(Load::Hot, 1) / leased - 1.0).abs() < 0.05);
+        for (load, alone) in [(Load::Hot, KNOWN), (Load::All, KEYED)] {
+            let leased = 1e9 / (LEASED as f64 + (alone - LEASED) as f64 / 16.0);
+            assert!((rate(load, 1) / leased - 1.0).abs() < 0.05, "{load:?}");
+        }
     }
 
     #[test]
-    fn more_cpus_share_what_one_word_gives() {
+    fn cpus_that_lose_races_leave_the_word_to_others() {
         for load in [Load::Hot, Load::All] {
             let [one, many] = [1, 32].map(|cpus| rate(load, cpus));
             assert!(many < one / 2.0, "{load:?}: {one} and {many}");
-            assert!(many > 0.0, "{load:?}");
+            // Without a wait, they give a tenth together of what one gives alone.
+            assert!(32.0 * many > one / 2.0, "{load:?}: {one} and {many}");
         }
         let again = [rate(Load::Hot, 8), rate(Load::Hot, 8)];
         assert_eq!(again[0], again[1]);
