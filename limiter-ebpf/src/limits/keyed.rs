@@ -176,23 +176,22 @@ fn take_no_slot() {
 #[inline(never)]
 pub(crate) extern "C" fn refund_keyed() -> u32 {
     for place in 0..KEYED as u32 {
-        if !is_used(place) {
+        let Some(scratch) = PacketScratch::get() else { break };
+        let at = place as usize;
+        let bit = scratch.keyed.bits[at];
+        if bit == 0 {
             break;
         }
-        if is_wide(place) {
+        if bit & scratch.bill.charged == 0 {
+            continue;
+        }
+        if scratch.keyed.is_wide(at) {
             refund_wide_at(place);
-        } else if is_charged(place) {
+        } else {
             refund_keyed_at(place);
         }
     }
     DONE
-}
-
-/// Whether the packet was charged to the one at a place.
-#[inline(always)]
-fn is_charged(place: u32) -> bool {
-    PacketScratch::get()
-        .is_some_and(|scratch| scratch.keyed.bits[place as usize] & scratch.bill.charged != 0)
 }
 
 /// Takes back what was charged to the bucket of the limit at a place.
@@ -206,16 +205,6 @@ extern "C" fn refund_keyed_at(place: u32) -> u32 {
         }
     }
     DONE
-}
-
-#[inline(always)]
-fn is_wide(place: u32) -> bool {
-    PacketScratch::get().is_some_and(|scratch| scratch.keyed.is_wide(place as usize))
-}
-
-#[inline(always)]
-fn is_used(place: u32) -> bool {
-    PacketScratch::get().is_some_and(|scratch| scratch.keyed.bits[place as usize] != 0)
 }
 
 /// Writes down the limits in a set, with their keys.
@@ -374,37 +363,29 @@ pub(crate) extern "C" fn find_wait_keyed(limits: u64) -> u32 {
     if settings.leasable & bit == 0 {
         return 0;
     }
-    for place in 0..KEYED {
-        if scratch.keyed.bits[place] != bit {
-            continue;
-        }
-        let (Some(limit), Some(meter), Some(bucket)) = (
-            LIMITS.get(half(epoch, Limit::row(bit))),
-            METERS.get(half(epoch, scratch.keyed.meters[place])),
-            BUCKETS.get_ptr(scratch.keyed.entries[place]),
-        ) else {
-            return 0;
-        };
-        let takes_clock = meter.gcra.takes_clock(clock::tick_length());
-        let since = if takes_clock { scratch.time.now } else { scratch.by_tick() };
-        // SAFETY: a map value that was just looked up; aligned words.
-        let (word, binding) = unsafe {
-            (
-                load_acquire(&raw const (*bucket).word),
-                (&raw const (*bucket).binding).read_volatile(),
-            )
-        };
-        // It was given away since, and says nothing of this key.
-        if binding != scratch.keyed.bindings[place] {
-            return 0;
-        }
+    let Some(place) = scratch.keyed.bits.iter().position(|other| *other == bit) else { return 0 };
+    let place = scratch.unknown(place) & (KEYED - 1);
+    let (Some(limit), Some(meter), Some(bucket)) = (
+        LIMITS.get(half(epoch, Limit::row(bit))),
+        METERS.get(half(epoch, scratch.keyed.meters[place])),
+        BUCKETS.get_ptr(scratch.keyed.entries[place]),
+    ) else {
+        return 0;
+    };
+    let takes_clock = meter.gcra.takes_clock(clock::tick_length());
+    let since = if takes_clock { scratch.time.now } else { scratch.by_tick() };
+    // SAFETY: a map value that was just looked up; aligned words.
+    let (word, binding) = unsafe {
+        (load_acquire(&raw const (*bucket).word), (&raw const (*bucket).binding).read_volatile())
+    };
+    // Otherwise it was given away since, and says nothing of this key.
+    if binding == scratch.keyed.bindings[place] {
         let refusing = &mut scratch.refusing;
         refusing.since = since;
         // Others may have something given back there.
         refusing.wait = meter.gcra.wait(word, since, 1).min(Cached::MOMENT);
         (refusing.precise, refusing.tally) = (takes_clock.into(), limit.tally);
         refusing.limits = limits;
-        return 0;
     }
     0
 }

@@ -313,9 +313,6 @@ extern "C" fn near_wide_at(place: u32) -> u32 {
 pub(crate) extern "C" fn refund_wide_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let place = place as usize & (KEYED - 1);
-    if scratch.keyed.bits[place] & scratch.bill.charged == 0 {
-        return 0;
-    }
     let (Some(meter), Some(entry)) = (meter(scratch, place), Wide::of(scratch, place)) else {
         return 0;
     };

@@ -153,10 +153,9 @@ fn holds(cached: &Cached, scratch: &mut PacketScratch) -> bool {
 }
 
 /// What may be done about the slot of a packet that was not decided by it.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// It is about such packets of its source.
-    Own,
+    /// This one is about such packets of its source.
+    Own(&'static mut Cached),
     /// It is nobody's, or was not used lately.
     Free,
     /// It is left to others.
@@ -167,7 +166,7 @@ pub(crate) enum Slot {
 #[inline(always)]
 pub(crate) fn of(scratch: &PacketScratch, key: SourceKey, epoch: u32, settings: &Settings) -> Slot {
     match slot(scratch) {
-        Some(cached) if is_of(cached, scratch, key, epoch, settings) => Slot::Own,
+        Some(cached) if is_of(cached, scratch, key, epoch, settings) => Slot::Own(cached),
         Some(cached) if !cached.stays(epoch, clock::number()) => Slot::Free,
         _ => Slot::Taken,
     }
@@ -193,7 +192,10 @@ pub(super) extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
         if cached.stays(epoch, tick) {
             return 0;
         }
-        tell(cached, scratch, settings);
+        if cached.is_untold() {
+            tell_slot(epoch);
+        }
+        let Some(cached) = slot(scratch) else { return 0 };
         let rest =
             if scratch.applicable & settings.by_rest == 0 { Rest::NONE } else { scratch.rest };
         cached.begin(scratch.source, rest, epoch, scratch.applicable, limits);
@@ -202,27 +204,19 @@ pub(super) extern "C" fn take_slot(epoch: u32, limits: u64) -> u32 {
     1
 }
 
-/// Tells the entry of the packet's source what was counted of it. It is verified by itself.
+/// Tells the entry of the source of the packet's slot what was counted of it. It is verified by itself.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn tell_slot(epoch: u32) -> u32 {
     if let (Some(scratch), Some(settings)) = (PacketScratch::get(), settings(epoch))
         && let Some(cached) = slot(scratch)
     {
-        tell(cached, scratch, settings);
-    }
-    0
-}
-
-/// Tells the entry of the source of a slot what was counted of it.
-#[inline(always)]
-fn tell(cached: &mut Cached, scratch: &mut PacketScratch, settings: &Settings) {
-    if cached.is_untold() {
         let (passed, dropped) = (cached.passed.tally(), cached.dropped.tally());
         entry::account(scratch, &cached.source, settings, &passed, &dropped);
         clear(&mut cached.passed);
         clear(&mut cached.dropped);
     }
+    0
 }
 
 /// Counts anew. Who reads meanwhile must not find the tally of one source under another.
@@ -256,7 +250,10 @@ pub(crate) extern "C" fn remember_refusal() -> u32 {
         return 0;
     }
     let Some(cached) = slot(scratch) else { return 0 };
-    tell(cached, scratch, settings);
+    if cached.is_untold() {
+        tell_slot(epoch);
+    }
+    let Some(cached) = slot(scratch) else { return 0 };
     cached.refuse(tally, precise != 0, since, since.saturating_add(wait));
     0
 }

@@ -46,20 +46,21 @@ pub(crate) fn pass(
         return false;
     }
     let epoch = entry.binding.epoch();
-    let found = of(scratch, scratch.key(), epoch, settings);
-    let Some(cached) = slot(scratch) else { return false };
-    if found == Slot::Own
-        && cached.demand(entry.profile.lease) > 1
-        && cached.unleased != clock::number()
-    {
-        escape(scratch);
-        let outcome = lease(epoch);
-        return outcome == LEASED || outcome == LOST && lease_again(epoch) == LEASED;
-    } else if found == Slot::Free && entry.is_sixteenth() {
-        escape(scratch);
-        take_slot(epoch, limits);
+    match of(scratch, scratch.key(), epoch, settings) {
+        Slot::Own(cached)
+            if cached.demand(entry.profile.lease) > 1 && cached.unleased != clock::number() =>
+        {
+            escape(scratch);
+            let outcome = lease(epoch);
+            outcome == LEASED || outcome == LOST && lease_again(epoch) == LEASED
+        }
+        Slot::Free if entry.is_sixteenth() => {
+            escape(scratch);
+            take_slot(epoch, limits);
+            false
+        }
+        _ => false,
     }
-    false
 }
 
 /// The packets are leased.
@@ -138,15 +139,16 @@ pub(crate) fn plan_lease(
     if limits & !entry.profile.leased_of != 0 || clock::tick_length() == 0 || scratch.monitors() {
         return;
     }
-    let found = of(scratch, scratch.key(), entry.binding.epoch(), settings);
-    scratch.may_lease = u64::from(found == Slot::Free && scratch.lease_lost == 0);
-    if found == Slot::Own
-        && scratch.lease_lost == 0
-        && let Some(cached) = slot(scratch)
-        && cached.unleased != scratch.lease_tick
-    {
-        scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
-        scratch.may_lease = scratch.leased;
+    if scratch.lease_lost != 0 {
+        return;
+    }
+    match of(scratch, scratch.key(), entry.binding.epoch(), settings) {
+        Slot::Own(cached) if cached.unleased != scratch.lease_tick => {
+            scratch.leased = cached.demand(entry.profile.lease).saturating_sub(1);
+            scratch.may_lease = scratch.leased;
+        }
+        Slot::Free => scratch.may_lease = 1,
+        Slot::Own(_) | Slot::Taken => {}
     }
 }
 

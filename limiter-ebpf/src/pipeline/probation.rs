@@ -337,11 +337,12 @@ pub(crate) fn pass_untracked(
 /// Counts a packet that was admitted without an entry, for which somebody else may have been forgotten.
 #[inline(always)]
 fn count_admitted(settings: &Settings, applies: u64, bytes: u64, forgets: bool) {
-    counters::count_inline(settings, &Outcomes::conform(applies), bytes);
+    // First, so that the verifier does not follow the rest for each of whether somebody is forgotten.
     churn::count(SOURCES, |table_stats| {
         table_stats.untracked += 1;
         table_stats.evicted_owing += u64::from(forgets);
     });
+    counters::count_inline(settings, &Outcomes::conform(applies), bytes);
 }
 
 /// Whether a packet that lists or a limit decide about does without an entry, as most do: its source owes nothing, and who is

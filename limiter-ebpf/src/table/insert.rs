@@ -8,6 +8,7 @@ use limiter_common::{
     algorithm::{
         binding::{Binding, Bucket, bind},
         debt,
+        gcra::Scale,
     },
     base::{address::Address, word::Word as _},
     policy::{
@@ -28,7 +29,6 @@ use crate::{
     },
     policy::{active, profile},
     table::{
-        carry::carry_word,
         evict::{find_or_insert, touch},
         lookup::EntryId,
         record::{LimitRef, add},
@@ -206,7 +206,7 @@ extern "C" fn migrate_limit_at(
     let (now, after) = (scratch.time_of(&meter.gcra), settings.limit_ids[place]);
     // SAFETY: as above.
     if unsafe { limit_id.read_volatile() } == after {
-        bucket.rescale(meter.gcra.scale(), |word, from| carry_word(word, from.0, 0, number, now));
+        bucket.rescale(meter.gcra.scale(), |word, from| carry_word(word, from.0, number, now));
         return 0;
     }
     let credited = meter.gcra.untracked_units(scratch.credit);
@@ -226,4 +226,14 @@ extern "C" fn migrate_limit_at(
         }
     }
     0
+}
+
+/// The word that carries `word`, which was measured by this scale, over to the bucket of a meter; see
+/// [`Gcra::carry`](limiter_common::algorithm::gcra::Gcra::carry).
+///
+/// The kernel verifies it by itself, once: who calls it tries several times.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn carry_word(word: u64, scale: u64, meter: u32, now: u64) -> u64 {
+    METERS.get(meter).map_or(word, |meter| meter.gcra.carry(word, Scale(scale), now))
 }

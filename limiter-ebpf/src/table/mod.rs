@@ -1,7 +1,6 @@
 //! The table of sources.
 
 pub(crate) mod buckets;
-pub(crate) mod carry;
 pub(crate) mod debt;
 pub(crate) mod entry;
 pub(crate) mod evict;
