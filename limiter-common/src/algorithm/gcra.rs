@@ -89,6 +89,14 @@ impl Gcra {
         (self.interval * cost) >> self.fraction
     }
 
+    /// Units that one packet takes at most, so that a key that owes no more may be forgotten: those of a packet of cost 1, or a
+    /// 64th of the dearest. Where bytes are counted, that is 2 KiB of 128 KiB: by the dearest packet, 86 frames could be forgotten.
+    #[inline(always)]
+    pub const fn of_one_packet(&self) -> u64 {
+        let (one, part) = (self.units(1), self.dearest >> 6);
+        if one > part { one } else { part }
+    }
+
     /// How far ahead a word is, in units, from which on it counts as lost.
     #[inline(always)]
     const fn lost(&self) -> u64 {

@@ -127,11 +127,12 @@ impl Meter {
         Measure { scale, span }
     }
 
-    /// Whether the state of this word has no more charged to it at `now`, in nanoseconds, than the dearest packet.
+    /// Whether the state of this word has no more charged to it at `now`, in nanoseconds, than [one
+    /// packet](Gcra::of_one_packet).
     #[inline(always)]
     pub const fn is_single(&self, word: u64, now: u64) -> bool {
         by_kind!(self.kind, {
-            Bucket => self.gcra.spent(word, now) <= self.gcra.dearest,
+            Bucket => self.gcra.spent(word, now) <= self.gcra.of_one_packet(),
             Fixed => self.window().fill_fixed(word, now) <= 1,
         } else { Sliding | SlidingLog | Concurrent => self.window().fill_sliding(word, now) <= 1 })
     }

@@ -5,6 +5,7 @@ use limiter_common::algorithm::{
     gcra::Gcra,
     meter::Meter,
     policer::{Decision, Policer as _, Refusal},
+    rate::Rate,
     time::Time,
 };
 use proptest::prelude::*;
@@ -261,5 +262,19 @@ proptest! {
             prop_assert_eq!(gcra.is_near(word, now), spent >= gcra.near);
         }
         prop_assert_eq!(gcra.refills(0), 0);
+    }
+}
+
+/// Of a limit by bytes, a key that owes for two frames is not forgotten for a newcomer.
+#[test]
+fn only_a_key_that_owes_for_one_packet_is_single() {
+    let bytes = Rate::per_second(10).bucket(100_000, 128 << 10).unwrap();
+    let packets = Rate::per_second(10).bucket(100_000, 1).unwrap();
+    let weighted = Rate::per_second(10).bucket(100_000, 20).unwrap();
+    let now = 1 << 40;
+    for (gcra, cost) in [(bytes, 1_514), (packets, 1), (weighted, 1)] {
+        let owing = |number: u64| gcra.fresh(now) + number * gcra.units(cost);
+        let single = [0, 1, 2].map(|number| Meter::bucket(gcra).is_single(owing(number), now));
+        assert_eq!(single, [true, true, false], "{gcra:?}");
     }
 }
