@@ -141,7 +141,8 @@ fn may_owe(scratch: &PacketScratch) -> bool {
 }
 
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
-/// none then, and counted. Where nothing is dropped, what a limit would refuse is left to the full decision, which tells of it.
+/// none then, and counted. One of a few is left to the full decision, so that who sends many is told of and known by an entry,
+/// while one owes nothing. So is what a limit would refuse where nothing is dropped.
 #[inline(always)]
 fn refuse_by_key() -> Option<u32> {
     let scratch = PacketScratch::get()?;
@@ -150,7 +151,7 @@ fn refuse_by_key() -> Option<u32> {
         return None;
     }
     keyed::refund_keyed();
-    if bill.contended != 0 || scratch.monitors() {
+    if bill.contended != 0 || scratch.monitors() || !does_without_entry(scratch) {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
     scratch.blame = Blame::REFUSING;

@@ -492,6 +492,19 @@ fn the_limit_of_the_source_refuses_what_its_network_would_refuse_too() {
     assert_eq!(refused[refused.len() - 2..], [("source".into(), 2), ("network".into(), 0)]);
 }
 
+/// Who sends many packets that a limit with another key refuses has an entry at last, so that the refusals are told of.
+#[test]
+fn who_is_refused_by_another_key_is_known_when_he_sends_on() {
+    let limits =
+        [limit("source", &[KeyPart::Source], tokens(100)), limit("network", &[NETWORK], tokens(1))];
+    let mut program = crowded(&policy_of(limits));
+    assert_eq!(program.run(&udp([192, 0, 2, 77])).unwrap(), Verdict::Pass);
+    assert!(!has_entry(&program, A));
+    assert_eq!(program.run_many(&udp(A), 20 * HELD_OF).unwrap(), 0);
+    assert!(has_entry(&program, A));
+    program.check_accounts().unwrap();
+}
+
 /// Sends this packet from one source after the other to a [`small`] instance, until the first packet of one brings it an
 /// entry, as the places of probation are taken. Returns how many there were; the packet is of the last one.
 fn enter(program: &mut TestProgram, frame: &mut [u8]) -> u64 {
