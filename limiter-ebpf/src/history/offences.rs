@@ -14,7 +14,11 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::MapWord, barrier::escape, churn::count, maps::OFFENCES_REF, scratch::PacketScratch,
+        atomics::MapWord,
+        barrier::escape,
+        churn::{count, count_given},
+        maps::OFFENCES_REF,
+        scratch::PacketScratch,
     },
     policy::active::settings,
 };
@@ -190,13 +194,7 @@ pub(crate) extern "C" fn make_offence(now: u64) -> u32 {
         }
         let set = set.cast::<OffenceHead>();
         (&raw mut (*set).tags[line as usize]).write_volatile(scratch.offence_tag as u16);
-        count(table_stats::OFFENCES, |table_stats| {
-            table_stats.inserted += 1;
-            if !was_free {
-                table_stats.evicted_owing += u64::from(until > now);
-                table_stats.evicted_idle += u64::from(until <= now);
-            }
-        });
+        count_given(table_stats::OFFENCES, !was_free & (until > now), was_free);
     }
     head + line
 }

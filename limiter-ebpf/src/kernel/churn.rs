@@ -13,3 +13,13 @@ pub(crate) fn count(of: u32, change: impl FnOnce(&mut TableStats)) {
         change(unsafe { &mut *table_stats });
     }
 }
+
+/// Counts a place that was given to a newcomer, and who had to go, if it was not free.
+#[inline(always)]
+pub(crate) fn count_given(of: u32, owed: bool, was_free: bool) {
+    count(of, |table_stats| {
+        table_stats.inserted += 1;
+        table_stats.evicted_owing += u64::from(owed);
+        table_stats.evicted_idle += u64::from(!owed & !was_free);
+    });
+}

@@ -62,7 +62,7 @@ pub(super) fn admit(
     (scratch.monitor, scratch.leased) = (policy.monitors(), 0);
     let scratch = scratch.reread();
     let place = scratch.place;
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return Verdict::new(Reason::Contended) };
+    let Some(set_ref) = SetRef::of(place.set) else { return Verdict::new(Reason::Contended) };
     let likely = set_ref.likely(place, scratch);
     let found = match likely {
         Likely::Entry(number) => {

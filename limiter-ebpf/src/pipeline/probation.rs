@@ -137,7 +137,7 @@ fn is_blocked(epoch: u32, penalties: u64, now: u64) -> bool {
 /// are asked.
 #[inline(always)]
 fn may_owe(scratch: &PacketScratch) -> bool {
-    SetRef::of(scratch.place.set, 0).is_some_and(|set_ref| set_ref.may_have_come(&scratch.source))
+    SetRef::of(scratch.place.set).is_some_and(|set_ref| set_ref.may_have_come(&scratch.source))
 }
 
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
@@ -208,7 +208,7 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
     let special = applies & !settings.newcomers;
     // Without profiles of prefixes, that was found out before the call.
     if settings.flags & flag::PREFIXES != 0
-        && let Some(set_ref) = SetRef::of(scratch.place.set, 0)
+        && let Some(set_ref) = SetRef::of(scratch.place.set)
         && pass_untracked(&set_ref, settings, profile, scratch.applicable, scratch.bytes)
     {
         return Some(Verdict(scratch.conform));
@@ -239,7 +239,7 @@ fn admit(scratch: &mut PacketScratch, policy: &ActivePolicy, by_key: u64) -> Opt
         return None;
     }
     let place = scratch.place;
-    let set_ref = SetRef::lock(place.set, epoch)?;
+    let set_ref = SetRef::lock(place.set)?;
     // Where no entry was given away since, the source has none still, and under the lock gets none.
     let same = set_ref.state().has_number_of(scratch.state) && set_ref.tags() == scratch.tags;
     let probation = set_ref.probation();

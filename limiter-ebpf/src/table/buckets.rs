@@ -19,14 +19,14 @@ use limiter_common::{
     },
     base::word::Word as _,
     policy::limit::{BucketKey, KEYED, LIMITS as LIMIT_COUNT, Limit},
-    table::set::{self, DebtUntil, Eviction, Place, Room, Ways},
+    table::set::{self, DebtUntil, Eviction, Place, Room},
 };
 
 use crate::{
     kernel::{
         atomics::{MapWord, load_acquire},
         barrier::black_box,
-        churn::count,
+        churn::{count, count_given},
         maps::{BUCKETS, LIMITS, MEASURES, METERS},
         scratch::{Keyed, PacketScratch, Recalled},
     },
@@ -143,7 +143,7 @@ fn find(place: Place, key: &BucketKey, settings: &Settings) -> u32 {
     if is_of(first, key) {
         return first;
     }
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return NONE };
+    let Some(set_ref) = SetRef::of(place.set) else { return NONE };
     if set_ref.tags().have(place.tag) {
         for way in 0..WAYS {
             let entry = entry_of(place, way, settings);
@@ -189,7 +189,7 @@ pub(super) fn is_of(entry: u32, key: &BucketKey) -> bool {
 pub(crate) extern "C" fn make_bucket_at(at: u32, charges: u32) -> u32 {
     let place = |scratch: &mut PacketScratch| scratch.keyed.places[at as usize & (KEYED - 1)];
     let Some(place) = PacketScratch::get().map(place) else { return 0 };
-    let Some(set_ref) = SetRef::lock(place.set, 0) else { return 0 };
+    let Some(set_ref) = SetRef::lock(place.set) else { return 0 };
     let mut charged = 0;
     // Another CPU may have made it meanwhile.
     if !set_ref.tags().have(place.tag) || seek_bucket_at(at) == NONE {
@@ -268,9 +268,10 @@ pub(super) extern "C" fn find_room_for(at: u32) -> u32 {
     let at = at as usize & (KEYED - 1);
     let (place, now) = (scratch.keyed.places[at], scratch.time.now);
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
-    let Some(ways) = SetRef::of(place.set, 0).and_then(LockedSet::of) else { return 0 };
+    let Some(set_ref) = SetRef::of(place.set) else { return 0 };
+    let Some(ways) = LockedSet::of(set_ref, |way, _| eviction_of(way as u32)) else { return 0 };
     scratch.keyed.first = entry_of(place, 0, settings);
-    let room = set::room(&BucketSet(ways), place, now);
+    let room = set::room(&ways, place, now);
     scratch.keyed.room = room;
     u32::from(room.way < WAYS)
 }
@@ -282,7 +283,7 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let (at, now) = (at as usize & (KEYED - 1), scratch.time.now);
     let (place, Room { way, owes }) = (scratch.keyed.places[at], scratch.keyed.room);
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return 0 };
+    let Some(set_ref) = SetRef::of(place.set) else { return 0 };
     // The check of the packet has found what the bucket will owe for it.
     let meter = METERS.get(half(scratch.binding.epoch(), scratch.keyed.meters[at]));
     let debt = meter.map_or(0, |meter| meter.measure().owes(scratch.keyed.looks[at].next, now));
@@ -292,11 +293,7 @@ extern "C" fn enter_bucket_at(at: u32) -> u32 {
     // As in `find_or_insert`.
     set_ref.set_debt(way, debt.with_tag_ext(place.tag_ext));
     set_ref.set_tag(way, place.tag);
-    count(table_stats::BUCKETS, |table_stats| {
-        table_stats.inserted += 1;
-        table_stats.evicted_owing += u64::from(owes);
-        table_stats.evicted_idle += u64::from(!owes & !is_free);
-    });
+    count_given(table_stats::BUCKETS, owes, is_free);
     0
 }
 
@@ -417,36 +414,16 @@ pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
     1
 }
 
-/// A set of buckets whose lock is held.
-struct BucketSet(LockedSet);
-
-impl Ways for BucketSet {
-    #[inline(always)]
-    fn tag(&self, way: usize) -> u8 {
-        self.0.tag(way)
+/// What became of the bucket of a way. The lock of the set is held.
+#[inline(always)]
+fn eviction_of(way: u32) -> Eviction {
+    let until = bucket_usage_of(way);
+    if until == IDLE {
+        return Eviction::Idle;
     }
-
-    #[inline(always)]
-    fn debt(&self, way: usize) -> DebtUntil {
-        self.0.debt(way)
-    }
-
-    #[inline(always)]
-    fn set_debt(&self, way: usize, debt: DebtUntil) {
-        self.0.set_debt(way, debt);
-    }
-
-    #[inline(always)]
-    fn eviction(&self, way: usize, _: u64) -> Eviction {
-        let way = way as u32;
-        let until = bucket_usage_of(way);
-        if until == IDLE {
-            return Eviction::Idle;
-        }
-        find_meter_of(way);
-        // One of them is about the bucket. A branch would double what the verifier follows in each turn of a loop.
-        Eviction::Owes(until, is_single(way) | holds_one(way) != 0)
-    }
+    find_meter_of(way);
+    // One of them is about the bucket. A branch would double what the verifier follows in each turn of a loop.
+    Eviction::Owes(until, is_single(way) | holds_one(way) != 0)
 }
 
 /// Returns until when the bucket of a way owes, in nanoseconds, or [`IDLE`]. The lock of the set is held.

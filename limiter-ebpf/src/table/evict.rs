@@ -7,15 +7,16 @@ use limiter_common::{
     },
     algorithm::{binding::Binding, debt},
     base::word::Word as _,
-    table::set::{self, DebtUntil, Place, Room},
+    table::set::{self, DebtUntil, Eviction, Place, Room},
 };
 
 use crate::{
     kernel::{
-        atomics::MapWord, barrier::black_box, churn::count, clock, maps::SOURCES,
+        atomics::MapWord, barrier::black_box, churn::count_given, clock, maps::SOURCES,
         scratch::PacketScratch,
     },
     table::{
+        debt::{IDLE, REFERENCED, SINGLE, debt_of},
         lookup::{EntryId, find_way},
         recall,
         record::{LimitRef, Places},
@@ -28,7 +29,7 @@ use crate::{
 /// what is asked for one after the other takes as many times as long.
 #[inline(always)]
 pub(crate) fn touch(place: Place) {
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return };
+    let Some(set_ref) = SetRef::of(place.set) else { return };
     // The compiler knows that a home is below `WAYS`; the verifier of Linux 6.1 has to see it.
     let home = black_box(place.home.into()) & (WAYS - 1);
     let _: DebtUntil = set_ref.debt(home);
@@ -53,7 +54,7 @@ const LINE: usize = 64;
 pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return EntryId::UNKNOWN.0 };
     let place = scratch.place;
-    let Some(set_ref) = SetRef::of(place.set, epoch) else { return EntryId::UNKNOWN.0 };
+    let Some(set_ref) = SetRef::of(place.set) else { return EntryId::UNKNOWN.0 };
     if set_ref.tags().have(place.tag) {
         let found = find_way() as usize;
         if found < WAYS {
@@ -62,7 +63,12 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     }
     // Who was charged in this tick owes in it: a new entry would be full at the time of the tick.
     let now = scratch.by_tick();
-    let Some(ways) = LockedSet::of(set_ref) else { return EntryId::UNKNOWN.0 };
+    let eviction = |way, now| match debt_of(set_ref.entry(way), epoch, now) {
+        IDLE => Eviction::Idle,
+        REFERENCED => Eviction::Referenced,
+        until => Eviction::Owes(until, until & SINGLE != 0),
+    };
+    let Some(ways) = LockedSet::of(set_ref, eviction) else { return EntryId::UNKNOWN.0 };
     let Room { way, owes } = set::room(&ways, place, now);
     if way >= WAYS {
         set_ref.set_allowance(true);
@@ -88,14 +94,7 @@ pub(crate) extern "C" fn find_or_insert(epoch: u32) -> u32 {
     if recall::carries() {
         recall::recall_source(set_ref.entry(way));
     }
-    count(table_stats::SOURCES, |table_stats| {
-        table_stats.inserted += 1;
-        if owes {
-            table_stats.evicted_owing += 1;
-        } else if !is_free {
-            table_stats.evicted_idle += 1;
-        }
-    });
+    count_given(table_stats::SOURCES, owes, is_free);
     set_ref.entry(way)
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn find_or_insert_entry(
     if scratch.source.family != Address::NONE.family {
         scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
         touch(scratch.place);
-        let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return EntryId::UNKNOWN };
+        let Some(set_ref) = SetRef::lock(scratch.place.set) else { return EntryId::UNKNOWN };
         find_time();
         let probation = set_ref.probation();
         let came = probation.find(&scratch.source);
@@ -84,7 +84,7 @@ pub(crate) fn find_or_insert_entry(
 #[inline(always)]
 pub(crate) fn enter(epoch: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
-    let Some(set_ref) = SetRef::of(scratch.place.set, epoch) else { return 0 };
+    let Some(set_ref) = SetRef::of(scratch.place.set) else { return 0 };
     scratch.note_tick();
     let entered = insert(scratch, epoch).is_there();
     if entered {

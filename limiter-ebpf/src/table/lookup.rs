@@ -84,7 +84,7 @@ impl EntryId {
             return Self::UNREADABLE;
         }
         let place = scratch.place;
-        let Some(set_ref) = SetRef::of(place.set, 0) else { return Self::UNKNOWN };
+        let Some(set_ref) = SetRef::of(place.set) else { return Self::UNKNOWN };
         scratch.state = set_ref.state_before();
         scratch.tags = set_ref.tags();
         if scratch.tags.have(place.tag) {
@@ -116,7 +116,7 @@ impl EntryId {
 pub(crate) extern "C" fn find_way() -> u32 {
     let Some(scratch) = PacketScratch::get() else { return WAYS as u32 };
     let place = scratch.place;
-    let Some(set_ref) = SetRef::of(place.set, 0) else { return WAYS as u32 };
+    let Some(set_ref) = SetRef::of(place.set) else { return WAYS as u32 };
     let Some(notes) = DebtNotes::of(&set_ref) else { return WAYS as u32 };
     let mut found = WAYS;
     for way in 0..WAYS {

@@ -178,10 +178,10 @@ extern "C" fn change_entry(anew: u32, until: u64) -> u32 {
     let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) else {
         return push::REFUSED;
     };
-    let ActivePolicy { epoch, settings, .. } = policy;
+    let settings = policy.settings;
     scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
     escape(scratch);
-    let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return push::BUSY };
+    let Some(set_ref) = SetRef::lock(scratch.place.set) else { return push::BUSY };
     let way = find_way() as usize;
     let done = if way >= WAYS {
         push::DONE

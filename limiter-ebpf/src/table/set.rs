@@ -17,15 +17,12 @@ use limiter_common::{
     },
 };
 
-use crate::{
-    kernel::{
-        atomics::MapWord,
-        barrier::black_box,
-        clock,
-        maps::{DEBTS, SETS, UNTRACKED},
-        scratch::PacketScratch,
-    },
-    table::debt::{IDLE, REFERENCED, SINGLE, debt_of},
+use crate::kernel::{
+    atomics::MapWord,
+    barrier::black_box,
+    clock,
+    maps::{DEBTS, SETS, UNTRACKED},
+    scratch::PacketScratch,
 };
 
 /// A set.
@@ -33,20 +30,18 @@ use crate::{
 pub(crate) struct SetRef {
     set: *mut Set,
     number: u32,
-    /// The epoch that packets go by.
-    epoch: u32,
 }
 
 impl SetRef {
     #[inline(always)]
-    pub(crate) fn of(number: u32, epoch: u32) -> Option<Self> {
-        Some(Self { set: SETS.get_ptr_mut(number)?, number, epoch })
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        Some(Self { set: SETS.get_ptr_mut(number)?, number })
     }
 
     /// Takes the lock of a set; `None` if another CPU has it for too long.
     #[inline(always)]
-    pub(crate) fn lock(number: u32, epoch: u32) -> Option<Self> {
-        let set_ref = Self::of(number, epoch)?;
+    pub(crate) fn lock(number: u32) -> Option<Self> {
+        let set_ref = Self::of(number)?;
         if set_ref.try_lock() || wait_for_lock(number) != 0 { Some(set_ref) } else { None }
     }
 
@@ -222,7 +217,7 @@ impl SetRef {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn wait_for_lock(number: u32) -> u32 {
-    let Some(set_ref) = SetRef::of(number, 0) else { return 0 };
+    let Some(set_ref) = SetRef::of(number) else { return 0 };
     for tries in 1..LOCK_TRIES {
         set_ref.set_lock().0.back_off(tries);
         if set_ref.try_lock() {
@@ -243,7 +238,7 @@ pub(crate) const ONE_OWES_LITTLE: u32 = 2;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn debts_of_set(number: u32, now: u64) -> u32 {
-    let Some(notes) = SetRef::of(number, 0).and_then(|set_ref| DebtNotes::of(&set_ref)) else {
+    let Some(notes) = SetRef::of(number).and_then(|set_ref| DebtNotes::of(&set_ref)) else {
         return HAS_IDLE;
     };
     match set::all_owe((0..WAYS).map(|way| notes.at(way)), now) {
@@ -308,20 +303,22 @@ impl DebtNotes {
     }
 }
 
-/// A set whose lock is held. Its debt notes are looked up once, not for each way.
-pub(crate) struct LockedSet {
+/// A set whose lock is held, with what tells what became of the entry of a way. Its debt notes are looked up once, not for each
+/// way.
+pub(crate) struct LockedSet<E> {
     set_ref: SetRef,
     notes: DebtNotes,
+    eviction: E,
 }
 
-impl LockedSet {
+impl<E: Fn(usize, u64) -> Eviction> LockedSet<E> {
     #[inline(always)]
-    pub(crate) fn of(set_ref: SetRef) -> Option<Self> {
-        Some(Self { set_ref, notes: DebtNotes::of(&set_ref)? })
+    pub(crate) fn of(set_ref: SetRef, eviction: E) -> Option<Self> {
+        Some(Self { set_ref, notes: DebtNotes::of(&set_ref)?, eviction })
     }
 }
 
-impl Ways for LockedSet {
+impl<E: Fn(usize, u64) -> Eviction> Ways for LockedSet<E> {
     #[inline(always)]
     fn tag(&self, way: usize) -> u8 {
         self.set_ref.tag(way)
@@ -339,10 +336,6 @@ impl Ways for LockedSet {
 
     #[inline(always)]
     fn eviction(&self, way: usize, now: u64) -> Eviction {
-        match debt_of(self.set_ref.entry(way), self.set_ref.epoch, now) {
-            IDLE => Eviction::Idle,
-            REFERENCED => Eviction::Referenced,
-            until => Eviction::Owes(until, until & SINGLE != 0),
-        }
+        (self.eviction)(way, now)
     }
 }

@@ -142,7 +142,7 @@ extern "C" fn place_old_source(number: u32, kind: u32, epoch: u32) -> u32 {
     }
     scratch.place = Place::of(&scratch.source, settings.table_seed, settings.sets);
     escape(scratch);
-    let Some(set_ref) = SetRef::lock(scratch.place.set, epoch) else { return Batch::BUSY.0 };
+    let Some(set_ref) = SetRef::lock(scratch.place.set) else { return Batch::BUSY.0 };
     // The totals of a source that owes nothing take only a free way.
     if kind == carried::IDLE && !set_ref.tags().have(0) {
         set_ref.unlock();
@@ -234,8 +234,7 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         place(scratch, 0, is_wide);
     }
     let set = |scratch: &mut PacketScratch| scratch.keyed.places[0].set;
-    let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch), 0))
-    else {
+    let Some(set_ref) = PacketScratch::get().and_then(|scratch| SetRef::lock(set(scratch))) else {
         return Batch::BUSY.0;
     };
     let batch = if seek_bucket_at(0) != NONE {
