@@ -53,13 +53,6 @@ fn send(_: XdpContext) -> u32 {
     XDP_TX
 }
 
-/// The same with a random source.
-#[xdp]
-fn send_spoofed(ctx: XdpContext) -> u32 {
-    spoof(&ctx);
-    XDP_TX
-}
-
 /// Only writes what is made: the baseline of `limiter_spoofed`.
 #[xdp]
 fn nop_spoofed(ctx: XdpContext) -> u32 {

@@ -155,6 +155,18 @@ pub(crate) fn count_unrecorded() {
     count(table_stats::OFFENCES, |table_stats| table_stats.untracked += 1);
 }
 
+/// Makes a record that of nobody.
+///
+/// # Safety
+/// It was looked up in this run of the program.
+#[inline(always)]
+pub(crate) unsafe fn blank(record: *mut OffenceRecord) {
+    for word in 0..size_of::<OffenceRecord>() / size_of::<u64>() {
+        // SAFETY: as the caller promises; aligned words.
+        unsafe { record.cast::<u64>().add(word).write_volatile(0) };
+    }
+}
+
 /// Makes a record for the key that was noted, which has none, in place of the one with the least debt. Returns its line, or
 /// [`NONE`] if all blocks of the set run. The lock is held.
 #[unsafe(no_mangle)]
@@ -184,9 +196,7 @@ pub(crate) extern "C" fn make_offence(now: u64) -> u32 {
     // SAFETY: map values that were just looked up; aligned fields. Only the holder of the lock writes here.
     unsafe {
         // Before the new key, so that no CPU takes the block before for one of that.
-        for word in 0..size_of::<OffenceRecord>() / size_of::<u64>() {
-            made.cast::<u64>().add(word).write_volatile(0);
-        }
+        blank(made);
         let key = (&raw const scratch.offence).cast::<u32>();
         for word in 0..OffenceKey::WORDS {
             let to = (&raw mut (*made).key).cast::<u32>().add(word);

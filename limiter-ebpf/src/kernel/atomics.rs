@@ -23,61 +23,6 @@ use limiter_common::{
     base::word::{StoreWord, Word, moments},
 };
 
-/// A word of a map value, and the binding that it is used under.
-#[derive(Clone, Copy)]
-pub(crate) struct BoundWord {
-    word: *mut u64,
-    /// The binding of the entry, which must stay `bound`.
-    binding: *const u64,
-    bound: Binding,
-}
-
-impl BoundWord {
-    /// # Safety
-    /// Both point into a map value that was looked up in this run of the program, and are aligned.
-    #[inline(always)]
-    pub(crate) const unsafe fn new(word: *mut u64, binding: *const u64, bound: Binding) -> Self {
-        Self { word, binding, bound }
-    }
-
-    /// The same word, of which no binding is asked.
-    #[inline(always)]
-    pub(crate) const fn unbound(&self) -> MapWord {
-        MapWord(self.word)
-    }
-}
-
-impl Word for BoundWord {
-    #[inline(always)]
-    fn load(&self) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { self.word.read_volatile() }
-    }
-
-    #[inline(always)]
-    fn load_acquire(&self) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { load_acquire(self.word) }
-    }
-
-    #[inline(always)]
-    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
-        // SAFETY: see `new`.
-        unsafe { atomic_cxchg::<u64, { SeqCst }, { SeqCst }>(self.word, current, new).0 }
-    }
-
-    #[inline(always)]
-    fn bound(&self) -> bool {
-        // SAFETY: see `new`.
-        unsafe { self.binding.read_volatile() == self.bound.0 }
-    }
-
-    #[inline(always)]
-    fn back_off(&self, tries: u32) {
-        back_off(tries);
-    }
-}
-
 /// A word of a map value that no binding is asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct MapWord(*mut u64);
@@ -127,6 +72,58 @@ impl StoreWord for MapWord {
     fn store_release(&self, word: u64) {
         // SAFETY: see `new`.
         unsafe { store_release(self.0, word) };
+    }
+}
+
+/// A word of a map value, and the binding that it is used under.
+#[derive(Clone, Copy)]
+pub(crate) struct BoundWord {
+    word: MapWord,
+    /// The binding of the entry, which must stay `bound`.
+    binding: *const u64,
+    bound: Binding,
+}
+
+impl BoundWord {
+    /// # Safety
+    /// Both point into a map value that was looked up in this run of the program, and are aligned.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(word: *mut u64, binding: *const u64, bound: Binding) -> Self {
+        Self { word: MapWord(word), binding, bound }
+    }
+
+    /// The same word, of which no binding is asked.
+    #[inline(always)]
+    pub(crate) const fn unbound(&self) -> MapWord {
+        self.word
+    }
+}
+
+impl Word for BoundWord {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        self.word.load()
+    }
+
+    #[inline(always)]
+    fn load_acquire(&self) -> u64 {
+        self.word.load_acquire()
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, current: u64, new: u64) -> u64 {
+        self.word.compare_exchange(current, new)
+    }
+
+    #[inline(always)]
+    fn bound(&self) -> bool {
+        // SAFETY: see `new`.
+        unsafe { self.binding.read_volatile() == self.bound.0 }
+    }
+
+    #[inline(always)]
+    fn back_off(&self, tries: u32) {
+        self.word.back_off(tries);
     }
 }
 

@@ -82,7 +82,6 @@ pub(crate) static BUCKETS: Array<Bucket> = Array::with_max_entries(1, BPF_F_MMAP
 #[map]
 pub(crate) static MEASURES: Array<Measure> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Found as those are.
 #[btf_map]
 pub(crate) static WIDE_STATE_REF: OptionalArray<WideState> = ArrayOfMaps::new();
 

@@ -27,7 +27,6 @@ use crate::{
         scratch::{Keyed, PacketScratch},
     },
     limits::{
-        counters::{self, Outcomes},
         step::{AGAIN, ASKED, DONE, FULL, LAST, STALE},
         wide::{
             is_log, look_list_at, look_wide_at, make_room_at, refund_wide_at, try_charge_wide_at,
@@ -330,26 +329,6 @@ extern "C" fn carry_bucket_at(place: u32, word: u64) -> u64 {
         (Some(meter), Some(from)) => meter.carry(word, *from, scratch.time.now),
         _ => word,
     }
-}
-
-/// Counts the packet under the limits in a set that admitted it, and those that refused it, by the policy of an epoch.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn count_keyed(epoch: u32, conform: u64, exceed: u64, monitored: u64) -> u32 {
-    let Some(scratch) = PacketScratch::get() else { return 0 };
-    let outcomes = Outcomes { conform, exceed, monitored };
-    let mut left = outcomes.all();
-    for _ in 0..KEYED {
-        let bit = left & left.wrapping_neg();
-        if bit == 0 {
-            break;
-        }
-        left ^= bit;
-        if let Some(limit) = LIMITS.get(half(epoch, Limit::row(bit))) {
-            counters::count(limit.tally, outcomes.of(bit), scratch.bytes);
-        }
-    }
-    0
 }
 
 /// Notes for how long the limit with a key of its own that refused the packet refuses others of its slot in the cache, if

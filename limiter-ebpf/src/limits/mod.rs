@@ -3,6 +3,5 @@
 pub(crate) mod counters;
 pub(crate) mod inline;
 pub(crate) mod keyed;
-pub(crate) mod near;
 pub(crate) mod step;
 pub(crate) mod wide;

@@ -22,7 +22,6 @@ use crate::{
     limits::{
         counters::{self, Outcome, Outcomes},
         inline,
-        near::count_near,
     },
     pipeline::{
         cache,
@@ -202,7 +201,7 @@ fn charge(
     }
     let near = scratch.reread().bill.near;
     if near != 0 {
-        count_near(entry.binding.epoch(), near);
+        counters::count_near(entry.binding.epoch(), near);
     }
     true
 }

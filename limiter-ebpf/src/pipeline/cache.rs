@@ -16,10 +16,7 @@ use crate::{
         maps::{CACHE, LIMITS},
         scratch::{self, Blame, PacketScratch, Refusing},
     },
-    limits::{
-        counters::{self, Outcome, Outcomes},
-        keyed::count_keyed,
-    },
+    limits::counters::{self, Outcome, Outcomes},
     policy::{active::settings, verdict::Verdict},
     table::{entry, recall::carries},
 };
@@ -139,7 +136,7 @@ pub(crate) fn decide(
 fn count_conform(scratch: &mut PacketScratch, epoch: u32, limits: u64, bytes: u64) {
     if limits & (limits - 1) != 0 {
         escape(scratch);
-        count_keyed(epoch, limits, 0, 0);
+        counters::count_keyed(epoch, limits, 0, 0);
     } else if let Some(limit) = LIMITS.get(half(epoch, Limit::row(limits))) {
         counters::count(limit.tally, Outcome::Conform, bytes);
     }

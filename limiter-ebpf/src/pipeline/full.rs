@@ -12,8 +12,7 @@ use crate::{
     limits::{
         counters::{self, Outcomes},
         inline::{self, Inline, refund_inline},
-        keyed::{self, count_keyed, refund_keyed},
-        near::count_near,
+        keyed::{self, refund_keyed},
     },
     pipeline::{classify::classify_again, lease, lists::drop_by_limit},
     policy::{
@@ -159,7 +158,7 @@ fn decide(
     // Read again: there is no room on the stack for what was read before the decision.
     let of = active::hide_provenance(settings).keyed;
     if outcomes.all() & of != 0 {
-        count_keyed(scratch.binding.epoch(), conform & of, exceed & of, monitored & of);
+        counters::count_keyed(scratch.binding.epoch(), conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
         if bill.exceeded != 0 {
@@ -167,7 +166,7 @@ fn decide(
         }
         let near = bill.near & bill.charged;
         if near != 0 {
-            count_near(scratch.binding.epoch(), near);
+            counters::count_near(scratch.binding.epoch(), near);
         }
         scratch.refusing.begin(monitored & monitored.wrapping_neg());
         if bill.charged & settings.connections != 0 {

@@ -7,7 +7,7 @@ use crate::{
         clock,
         scratch::{Blame, PacketScratch},
     },
-    limits::keyed::count_keyed,
+    limits::counters::count_keyed,
     policy::verdict::Verdict,
     table::entry::SourceEntry,
 };

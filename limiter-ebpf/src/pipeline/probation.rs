@@ -29,7 +29,6 @@ use crate::{
     limits::{
         counters::{self, Outcomes},
         inline, keyed,
-        near::count_near,
     },
     pipeline::lists::drop_by_limit,
     policy::{
@@ -156,7 +155,7 @@ fn refuse_by_key() -> Option<u32> {
     }
     scratch.blame = Blame::REFUSING;
     scratch.refusing.begin(bill.refused);
-    keyed::count_keyed(scratch.binding.epoch(), 0, bill.refused, bill.monitored());
+    counters::count_keyed(scratch.binding.epoch(), 0, bill.refused, bill.monitored());
     Some(Verdict::new(Reason::Exceed).0 as u32)
 }
 
@@ -166,9 +165,9 @@ fn count_by_key() {
     let Some(scratch) = PacketScratch::get() else { return };
     let (bill, epoch) = (scratch.bill, scratch.binding.epoch());
     let near = bill.near & bill.charged;
-    keyed::count_keyed(epoch, bill.charged, 0, bill.monitored());
+    counters::count_keyed(epoch, bill.charged, 0, bill.monitored());
     if near != 0 {
-        count_near(epoch, near);
+        counters::count_near(epoch, near);
     }
 }
 
@@ -312,7 +311,7 @@ fn note_first(scratch: &mut PacketScratch, near: u64, opens: u64) {
         record_syn(opens);
     }
     if near != 0 {
-        count_near(epoch, near);
+        counters::count_near(epoch, near);
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) extern "C" fn find_time() -> u32 {
 
 /// Brings an entry up to date, which has the profile of this number, and charges it with the packet that
 /// its source was admitted with before it had one, at the time of the packet. It is verified by itself: it is called
-/// where a entry_id was found in any of many ways.
+/// where an entry was found in any of many ways.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn migrate_entry(source: *mut Source, epoch: u32, number: u32, is_shared: u32) -> u32 {

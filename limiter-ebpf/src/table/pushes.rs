@@ -164,10 +164,8 @@ extern "C" fn erase_record(owner: u64) -> u32 {
         block(&known, other.load());
         return push::DONE;
     }
-    for word in 0..size_of::<OffenceRecord>() / size_of::<u64>() {
-        // SAFETY: a map value that was just looked up; aligned words.
-        unsafe { record.cast::<u64>().add(word).write_volatile(0) };
-    }
+    // SAFETY: it was just looked up.
+    unsafe { offences::blank(record) };
     push::DONE
 }
 

@@ -112,7 +112,7 @@ impl SetRef {
         until: u64,
     ) {
         let place = place & (PROBATION_SLOTS - 1);
-        // SAFETY: as in `newcomers`.
+        // SAFETY: as in `probation`.
         unsafe {
             let probation = &raw mut (*self.set).probation;
             (&raw mut (*probation).times[place]).write_volatile(newcomer.time);
@@ -158,7 +158,7 @@ impl SetRef {
     /// Forgets the newcomer at a place, who has an entry. The lock is held.
     #[inline(always)]
     pub(crate) fn forget(&self, place: usize) {
-        // SAFETY: as in `newcomers`.
+        // SAFETY: as in `probation`.
         unsafe {
             let facts = &raw mut (*self.set).probation.facts;
             (&raw mut (*facts)[place & (PROBATION_SLOTS - 1)])
