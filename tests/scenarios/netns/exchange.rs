@@ -2,6 +2,7 @@
 
 mod interrupted;
 mod layouts;
+mod taken_back;
 
 use std::{
     fs,
@@ -83,6 +84,14 @@ fn set_layout(net: &Net, description: Description) {
         let epoch = u64::from(description.layout) << 32 | head.epoch & 0xffff_ffff;
         heads.set(0, Head { epoch, ..head }, 0).unwrap();
     });
+}
+
+/// The head of the maps in use.
+fn head(net: &Net) -> Head {
+    on_pins(net, |pins| {
+        let heads: Array<MapData, Head> = typed(pins, map::HEAD).unwrap();
+        heads.get(&0, 0).unwrap()
+    })
 }
 
 /// The id of the main program, which the dispatcher on the router's `eth0` calls.
