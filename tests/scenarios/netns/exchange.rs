@@ -1,5 +1,6 @@
 //! Table and program are exchanged while they limit: for other sizes, and for another layout.
 
+mod agent;
 mod interrupted;
 mod layouts;
 mod taken_back;
