@@ -90,6 +90,14 @@ pub enum Error {
     /// What failed before, and is not tried again yet.
     #[error("{0}")]
     Again(Arc<Error>),
+    /// An interface was detached to be attached again, and that fails.
+    #[error("{interface} is detached, and its packets pass: attaching it again fails: {source}")]
+    Detached {
+        /// The interface.
+        interface: String,
+        /// Why it fails.
+        source: Box<Error>,
+    },
     /// Another XDP program is attached to the interface.
     #[error("{interface} has an XDP program already (id {program}), which is not of this instance")]
     ForeignProgram {
@@ -449,6 +457,9 @@ impl Error {
                  tool, with `ip link set dev {interface} xdp off`, or, if `bpftool link` has it, \
                  with `bpftool link detach`; if it is of another limiter instance, give the `--bpffs DIR` of that"
             ),
+            Self::Detached { interface, .. } => {
+                format!("`limiter attach {interface}` attaches it again, under the same policy")
+            }
             Self::NotEthernet { .. } => {
                 "attach to the Ethernet interface that carries its packets".to_owned()
             }
