@@ -3,6 +3,7 @@
 mod agent;
 mod interrupted;
 mod layouts;
+mod switch;
 mod taken_back;
 
 use std::{
