@@ -77,6 +77,27 @@ pub enum Error {
         /// The directory of the instance.
         directory: PathBuf,
     },
+    /// The programs on an interface cannot be replaced by those of this version.
+    #[error(
+        "{interface}: its programs run on, as those of this version cannot replace them: {source}"
+    )]
+    NotReplaced {
+        /// The interface.
+        interface: String,
+        /// Why it fails.
+        source: Box<Error>,
+    },
+    /// What failed before, and is not tried again yet.
+    #[error("{0}")]
+    Again(Arc<Error>),
+    /// An interface was detached to be attached again, and that fails.
+    #[error("{interface} is detached, and its packets pass: attaching it again fails: {source}")]
+    Detached {
+        /// The interface.
+        interface: String,
+        /// Why it fails.
+        source: Box<Error>,
+    },
     /// Another XDP program is attached to the interface.
     #[error("{interface} has an XDP program already (id {program}), which is not of this instance")]
     ForeignProgram {
@@ -380,6 +401,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Module(failure) => failure.exit_code(),
+            Self::Again(cause) => cause.exit_code(),
             Self::SizeRange { .. } | Self::NoFile { .. } | Self::UnitPath { .. } => 2,
             Self::Impossible { .. }
             | Self::ChangeRefused { .. }
@@ -401,9 +423,14 @@ impl Error {
 
     /// The error of the module that has this type.
     pub fn failure<F: Failure>(&self) -> Option<&F> {
-        let Self::Module(failure) = self else { return None };
-        let any: &dyn Any = &**failure;
-        any.downcast_ref()
+        match self {
+            Self::Module(failure) => {
+                let any: &dyn Any = &**failure;
+                any.downcast_ref()
+            }
+            Self::Again(cause) => cause.failure(),
+            _ => None,
+        }
     }
 
     /// Whether the policy is wrong or does not fit.
@@ -430,6 +457,9 @@ impl Error {
                  tool, with `ip link set dev {interface} xdp off`, or, if `bpftool link` has it, \
                  with `bpftool link detach`; if it is of another limiter instance, give the `--bpffs DIR` of that"
             ),
+            Self::Detached { interface, .. } => {
+                format!("`limiter attach {interface}` attaches it again, under the same policy")
+            }
             Self::NotEthernet { .. } => {
                 "attach to the Ethernet interface that carries its packets".to_owned()
             }
@@ -438,7 +468,8 @@ impl Error {
                  mode=0700",
                 directory.display()
             ),
-            Self::Unloaded { cause: Some(cause), .. } => return cause.remedy(),
+            Self::Unloaded { cause: Some(cause), .. } | Self::Again(cause) => return cause.remedy(),
+            Self::NotReplaced { source, .. } => return source.remedy(),
             Self::Unloaded { .. } => "the agent loads it again within minutes, `limiter attach IFACE --replace` at once; find out which \
                                       other program of the host takes it out of its array of programs"
                 .to_owned(),

@@ -1,6 +1,6 @@
 //! The command line: standard output, messages, exit codes, and what a command must not change.
 
-mod agent;
+pub(crate) mod agent;
 mod attach;
 mod bridge;
 mod commands;

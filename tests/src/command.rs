@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::topology::Host;
+use crate::{
+    held::{Call, Held},
+    topology::Host,
+};
 
 /// The environment variable with the path of the `limiter` binary to test.
 pub const VARIABLE: &str = "LIMITER_BIN";
@@ -143,6 +146,15 @@ impl LimiterCommand {
     pub fn start(mut self) -> Result<Child> {
         self.command.stderr(Stdio::piped());
         self.command.spawn().with_context(|| format!("cannot run {}", self.line()))
+    }
+
+    /// Starts the command, which is held at each call of a kind from then on, and waits until it makes the first one.
+    ///
+    /// # Errors
+    /// Fails if the command cannot be run, or ends without the call.
+    pub fn held_at(self, call: Call) -> Result<Held> {
+        let line = self.line();
+        Held::start(self.command, line, call)
     }
 
     /// Runs the command and waits for its end.

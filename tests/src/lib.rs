@@ -1,6 +1,7 @@
 //! The harness that the scenarios, the demonstration and the benchmarks of limiter share.
 
 pub mod command;
+pub mod held;
 pub mod http;
 pub mod leak;
 pub mod machine;

@@ -14,6 +14,7 @@ mod faults;
 pub mod journal;
 mod offer;
 mod reconcile;
+mod retries;
 mod scrape;
 mod sources;
 mod wanted;

@@ -14,12 +14,14 @@ use super::{
     event::Event,
     faults::Faults,
     offer::{Good, Offer},
+    retries::{Retries, Work},
     wanted::{Waits, Wanted, status},
 };
 use crate::{
     datapath::{
         bpffs::Pins,
         claim::Claim,
+        exchange::Exchanged,
         host,
         instance::{Attached, Choice, Instance, attached},
         interface::{self, Interface},
@@ -71,6 +73,8 @@ pub(super) struct Reconciler {
     fits: Option<Fits>,
     /// Why an exchange that another process began could not be finished, and what became of it, met at this look.
     unfinished: Option<Error>,
+    /// What takes long and failed.
+    retries: Retries,
     /// When a main program that was missing may be loaded again.
     loads: Backoff,
     /// Why that failed, when it was tried last.
@@ -119,6 +123,7 @@ impl Reconciler {
             kept: None,
             fits: None,
             unfinished: None,
+            retries: Retries::default(),
             loads: Backoff::default(),
             unloaded: None,
             faults: Faults::default(),
@@ -146,7 +151,10 @@ impl Reconciler {
         let mut events = Vec::new();
         // Before anything that takes time.
         let ahead = now.cast_signed() - (query::now() / SECOND).cast_signed();
-        match Instance::upgrade(&self.pins) {
+        if reload {
+            self.retries.clear();
+        }
+        match self.upgrade() {
             Ok(exchanged) => events.extend(exchanged.map(Event::Upgraded)),
             Err(error) => errors.push(error),
         }
@@ -156,7 +164,8 @@ impl Reconciler {
             Ok(running) => {
                 let done = self.attach(&running, &mut events, &mut errors);
                 errors.extend(done.err());
-                errors.extend(self.replace(running.clone(), &mut events).err());
+                let done = self.replace(running.clone(), &mut events, &mut errors);
+                errors.extend(done.err());
                 errors.extend(self.load_missing(&running, &mut events).err());
             }
             Err(error) => errors.push(error),
@@ -230,6 +239,13 @@ impl Reconciler {
         self.faults.failing()
     }
 
+    /// Brings an instance of an older version to this one.
+    fn upgrade(&mut self) -> Result<Option<Exchanged>> {
+        self.retries.check(Work::Upgrade, Instant::now())?;
+        let upgraded = Instance::upgrade(&self.pins);
+        self.retries.noted(Work::Upgrade, Instant::now(), upgraded)
+    }
+
     /// Reads the document, if it is time to.
     fn read(&mut self, now: u64, reload: bool, events: &mut Vec<Event>) {
         let Some(document) = &mut self.document else { return };
@@ -285,6 +301,7 @@ impl Reconciler {
             Ok(()) => {
                 let Some(Offer { good, reload, .. }) = self.offer.take() else { return Ok(()) };
                 self.good = Some(good);
+                self.retries.clear();
                 self.due = Some(if reload { Due::Anew } else { Due::Another });
             }
             Err(refusal) => {
@@ -313,7 +330,9 @@ impl Reconciler {
         let is_running = |interface: &Interface| {
             running.iter().any(|it| it.present && it.index == interface.index)
         };
-        let mut missing = Wanted::of(&self.interfaces, &interface::list()?, running).here;
+        let here = interface::list()?;
+        self.retries.keep_attaching(&here);
+        let mut missing = Wanted::of(&self.interfaces, &here, running).here;
         missing.retain(|it| !is_running(it));
         // No instance is made, again and again, for one that does not take it.
         missing.retain(|interface| match fitness(interface) {
@@ -324,7 +343,10 @@ impl Reconciler {
                 false
             }
         });
+        let now = Instant::now();
+        self.retries.retain_due(&mut missing, |it| Work::Attach(it.index), now, errors);
         let Some(first) = missing.first() else { return Ok(()) };
+        self.retries.check(Work::Open, now)?;
         // What is attached is limited from its first packet on.
         let open = match (&self.good, &self.document) {
             (Some(Good { policy, origin }), _) => {
@@ -341,7 +363,7 @@ impl Reconciler {
                 })
             }),
         };
-        let mut instance = open?;
+        let mut instance = self.retries.noted(Work::Open, Instant::now(), open)?;
         self.unfinished = instance.take_unfinished().or(self.unfinished.take());
         if let Some(error) = instance.take_unrestored() {
             events.push(Event::Failed(error));
@@ -355,7 +377,9 @@ impl Reconciler {
             // The slot of one that is gone is free again.
             instance.reclaim()?;
             for interface in &missing {
-                match instance.attach(interface, Choice::Auto) {
+                let attached = instance.attach(interface, Choice::Auto);
+                let work = Work::Attach(interface.index);
+                match self.retries.noted(work, Instant::now(), attached) {
                     Ok(outcome) => {
                         made.push(interface.index);
                         events.push(Event::Attached {
@@ -382,21 +406,35 @@ impl Reconciler {
     }
 
     /// Puts the programs of this version in the place of those that another agent, or a command, left.
-    fn replace(&mut self, mut running: Vec<Attached>, events: &mut Vec<Event>) -> Result<()> {
+    fn replace(
+        &mut self,
+        mut running: Vec<Attached>,
+        events: &mut Vec<Event>,
+        errors: &mut Vec<Error>,
+    ) -> Result<()> {
         running.retain(|it| it.exists && !self.current.contains(&it.link));
+        let now = Instant::now();
+        self.retries.retain_due(&mut running, |it| Work::Replace(it.link), now, errors);
         if running.is_empty() {
             return Ok(());
         }
         let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
         self.unfinished = instance.take_unfinished().or(self.unfinished.take());
-        let result = running.into_iter().try_for_each(|attached| {
-            instance.replace(&attached, false)?;
-            self.current.insert(attached.link);
-            events.push(Event::Replaced { interface: attached.name });
-            Ok(())
-        });
-        instance.close()?;
-        result
+        for attached in running {
+            let replaced = instance.replace(&attached, false).map_err(|error| {
+                let interface = attached.name.clone();
+                Error::NotReplaced { interface, source: Box::new(error) }
+            });
+            match self.retries.noted(Work::Replace(attached.link), Instant::now(), replaced) {
+                Ok(()) => {
+                    self.current.insert(attached.link);
+                    events.push(Event::Replaced { interface: attached.name });
+                }
+                // One whose programs cannot be replaced keeps no other from it.
+                Err(error) => errors.push(error),
+            }
+        }
+        instance.close()
     }
 
     /// Loads the main program again that interfaces call and do not find, as where somebody took it out of its array.
@@ -497,8 +535,22 @@ impl Reconciler {
 
     /// Puts the policy of the document in force, if that is due. Makes room for it where it takes that.
     fn put_in_force(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        if self.due.is_none() {
+            return Ok(());
+        }
+        self.retries.check(Work::Room, Instant::now())?;
         let pins = self.pins.clone();
-        let (put, exchanged) = Instance::with_room(&pins, || self.try_put_in_force())?;
+        let mut lacks_room = false;
+        let put = Instance::with_room(&pins, || {
+            let put = self.try_put_in_force();
+            lacks_room = put.as_ref().is_err_and(|error| error.failure::<NoRoom>().is_some());
+            put
+        });
+        // What fails for another reason takes no second set of maps.
+        let (put, exchanged) = match put {
+            Err(error) if !lacks_room => return Err(error),
+            put => self.retries.noted(Work::Room, Instant::now(), put)?,
+        };
         if exchanged.is_some() {
             self.adopt(Maps::open(&pins)?.number()?, true);
         }
@@ -537,10 +589,14 @@ impl Reconciler {
     }
 
     /// Notes the number of the instance that is there. Where somebody else made it anew meanwhile, the document
-    /// is to be in force there too, as it would be if this agent had come only now.
+    /// is to be in force there too, as it would be if this agent had come only now. What failed before may succeed there.
     fn adopt(&mut self, number: u32, is_own: bool) {
         let before = self.instance.replace(number);
-        if !is_own && before.is_some_and(|before| before != number) {
+        if is_own || before == Some(number) {
+            return;
+        }
+        self.retries.clear();
+        if before.is_some() {
             self.due = self.due.or(self.good.as_ref().map(|_| Due::Another));
         }
     }
@@ -564,6 +620,7 @@ impl Reconciler {
         self.adopt(maps.number()?, false);
         let running = attached(&self.pins, &maps)?;
         self.current.retain(|link| running.iter().any(|attached| attached.link == *link));
+        self.retries.keep_replacing(&running);
         Ok(running)
     }
 }

@@ -49,11 +49,7 @@ impl Monitor {
 /// Turns the monitor switch on, so that nothing is dropped. An operator needs it when too much is
 /// dropped: it takes no lock, and after the switch is on only the output can fail.
 fn on(pins: &Pins, output: &mut Output) -> Result<()> {
-    let mut maps = throw(pins, true)?;
-    // As no lock is held, the instance may have been removed and made anew meanwhile.
-    while !maps.are_pinned(pins).unwrap_or(true) {
-        maps = throw(pins, true)?;
-    }
+    let maps = throw(pins, true)?;
     let monitoring = maps.monitoring().unwrap_or_default();
     let monitoring = Monitoring { switch: true, ..monitoring };
     tell(monitoring, said(monitoring), output)?;
@@ -92,10 +88,15 @@ fn off(pins: &Pins, session: Option<Session>, output: &mut Output) -> Result<()>
     changed.map_or(Ok(()), |changed| changed.enforced().tell(output))
 }
 
+/// Throws the switch of the maps in use. As no lock is held, they may be exchanged, or removed and made anew, meanwhile.
 fn throw(pins: &Pins, on: bool) -> Result<Maps> {
-    let mut maps = maps(pins)?;
-    maps.switch_monitor(on)?;
-    Ok(maps)
+    loop {
+        let mut maps = maps(pins)?;
+        maps.switch_monitor(on)?;
+        if maps.are_pinned(pins).unwrap_or(true) {
+            return Ok(maps);
+        }
+    }
 }
 
 /// The state of monitor mode, on one line.

@@ -15,6 +15,7 @@ mod make;
 mod offences;
 mod resume;
 mod shared_sources;
+mod switch;
 mod wide;
 
 use std::{os::fd::AsFd as _, thread, time::Duration};
@@ -29,15 +30,12 @@ use limiter_common::{
 };
 
 use super::{
-    bpffs::{
-        Pins, c_path,
-        sides::{Beside, word},
-    },
+    bpffs::{Pins, c_path, sides::Beside},
     link::{Link, pinned_links},
     lock::{Lock, Right},
     main_program::{self, KINDS, held},
     maps::{Maps, described, has_further},
-    object::{missing, object, only_value, pinned},
+    object::{missing, object, pinned},
     policy::StoredPolicy,
     program::{CarryFrom, Clock, Program},
     sizes::Sizes,
@@ -47,6 +45,7 @@ use crate::error::{Error, Result};
 
 pub(crate) use self::resume::is_left;
 pub(super) use self::resume::{Resumed, let_go, resume, resume_if_left};
+use self::switch::{Switch, head};
 
 /// How often a batch is run while other CPUs hold or move entries of it.
 const TRIES: u32 = 100;
@@ -133,8 +132,7 @@ impl Old {
 
     /// The value of the head.
     fn head(&self) -> Result<Vec<u8>> {
-        let map = pinned(&self.from.pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
-        only_value(&map, map::HEAD)
+        head(&self.from.pins)
     }
 }
 
@@ -208,21 +206,22 @@ fn put_in_use(
             .map_err(|error| Error::system("set the epoch", error))
     };
     lost += shared_sources::bring(old, &maps)?;
+    let switch_before = Switch::of(&old.from.pins, &old.layout);
+    let switch = Switch::of(new, &Description::OWN);
     publish(make::epoch(&old.head()?))?;
     if let Err(Stopped { cause, is_called, links }) = programs.start(new) {
         // All of them are tried, also if one fails.
         let started = programs.dispatchers.iter().take(links);
         let undone = started.map(|(slot, link, _)| undo(new, *slot, link)).filter(Result::is_err);
         if undone.count() == 0 && !is_called {
+            let known = switch_before.follow(&switch, monitor)?;
             publish(0)?;
+            // It may have been thrown in between. Who does it now finds the old maps in use.
+            switch_before.follow(&switch, known)?;
         }
         return Err(cause);
     }
-    // The monitor switch takes no lock: it may have been thrown since it was read.
-    let thrown = word(&old.head()?, old.layout.head_monitor as usize);
-    if thrown != monitor {
-        maps.switch_monitor(thrown != 0)?;
-    }
+    switch.follow(&switch_before, monitor)?;
     let exchanged = Exchanged { anew, buckets: carried, lost, ..Exchanged::default() };
     Ok((Started { dispatchers: programs.dispatchers, carrier }, exchanged))
 }

@@ -18,7 +18,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::sys::{self, StopsDeferred};
+use super::sys::{self, SignalsDeferred};
 use crate::{
     error::{Error, Result},
     output::file,
@@ -105,7 +105,7 @@ pub(super) struct Writing<'a> {
     path: &'a Path,
     // In this order: what would stop the process comes when it has no lock any more.
     _folder: File,
-    _deferred: StopsDeferred,
+    _deferred: SignalsDeferred,
 }
 
 impl<'a> Writing<'a> {
@@ -128,7 +128,7 @@ impl<'a> Writing<'a> {
         let (file, begun) = (opened.map_err(failed)?, Instant::now());
         loop {
             // Who only waits may be stopped.
-            let deferred = StopsDeferred::new();
+            let deferred = SignalsDeferred::stops();
             if sys::try_lock(&file).map_err(failed)? {
                 file::remove_left_beside(path);
                 return Ok(Self { path, _folder: file, _deferred: deferred });

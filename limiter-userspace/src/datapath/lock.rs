@@ -34,7 +34,7 @@ use std::{
 
 use super::{
     bpffs::Pins,
-    sys::{self, StopsDeferred},
+    sys::{self, SignalsDeferred},
 };
 use crate::{
     datapath::holder::Holder,
@@ -76,7 +76,7 @@ pub(crate) struct Lock {
     right: Right,
     // In this order: what would stop the process comes when it has no lock any more.
     _directory: File,
-    _deferred: Option<StopsDeferred>,
+    _deferred: Option<SignalsDeferred>,
 }
 
 impl Lock {
@@ -95,12 +95,12 @@ impl Lock {
                 directory => directory.map_err(failed)?,
             };
             let locked = directory.metadata().map_err(failed)?;
-            let mut deferred = (right == Right::Change).then(StopsDeferred::new);
+            let mut deferred = (right == Right::Change).then(SignalsDeferred::stops);
             while !sys::try_lock(&directory).map_err(failed)? {
                 // Who only waits may be stopped.
                 drop(deferred.take());
                 waiting.go_on(pins, &locked)?;
-                deferred = (right == Right::Change).then(StopsDeferred::new);
+                deferred = (right == Right::Change).then(SignalsDeferred::stops);
             }
             // The command that had it may have removed the directory, and another may have made it
             // anew; the lock of the old one is worth nothing.

@@ -390,31 +390,44 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// While it is there, Ctrl-Z and what else a terminal stops a process with does not stop this thread: it comes
-/// after that. Nothing keeps SIGSTOP off.
+/// While it is there, signals of a kind do not reach this thread: they come after that. Nothing keeps SIGSTOP and SIGKILL off.
 #[derive(Debug)]
-pub(crate) struct StopsDeferred {
+pub(crate) struct SignalsDeferred {
     before: libc::sigset_t,
 }
 
-impl StopsDeferred {
-    /// From now on.
-    pub(crate) fn new() -> Self {
+impl SignalsDeferred {
+    /// Ctrl-Z, and what else a terminal stops a process with.
+    const STOPS: [libc::c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    /// Ctrl-C, and what else asks a process to end.
+    const ENDS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+    /// From now on, those that would stop the process.
+    pub(crate) fn stops() -> Self {
+        Self::of(&[&Self::STOPS])
+    }
+
+    /// From now on, those that would stop or end the process.
+    pub(crate) fn stops_and_ends() -> Self {
+        Self::of(&[&Self::STOPS, &Self::ENDS])
+    }
+
+    fn of(kinds: &[&[libc::c_int]]) -> Self {
         // SAFETY: plain old data, for which zeros are valid.
-        let (mut stops, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
+        let (mut deferred, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
         // SAFETY: sets that outlive the calls, of signals that there are.
         unsafe {
-            libc::sigemptyset(&raw mut stops);
-            for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-                libc::sigaddset(&raw mut stops, signal);
+            libc::sigemptyset(&raw mut deferred);
+            for signal in kinds.iter().copied().flatten() {
+                libc::sigaddset(&raw mut deferred, *signal);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const stops, &raw mut before);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const deferred, &raw mut before);
         }
         Self { before }
     }
 }
 
-impl Drop for StopsDeferred {
+impl Drop for SignalsDeferred {
     fn drop(&mut self) {
         // SAFETY: the set that the same call gave.
         unsafe {
@@ -670,19 +683,25 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
 
+    /// Whether this thread defers a signal.
+    fn is_deferred(signal: libc::c_int) -> bool {
+        // SAFETY: plain old data, for which zeros are valid.
+        let mut deferred: libc::sigset_t = unsafe { zeroed() };
+        // SAFETY: no set is given, and one is filled in.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut deferred);
+            libc::sigismember(&raw const deferred, signal) == 1
+        }
+    }
+
     #[test]
     fn what_a_terminal_stops_a_process_with_comes_later() {
-        let deferred = StopsDeferred::new();
+        let deferred = SignalsDeferred::stops();
         // SAFETY: plain old data, for which zeros are valid.
         let (mut stops, mut waiting): (libc::sigset_t, libc::sigset_t) = unsafe { zeroed() };
         // A signal that is not deferred would stop this process, and so the run of tests.
-        for signal in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
-            // SAFETY: no set is given, and one is filled in.
-            let is_deferred = unsafe {
-                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut waiting);
-                libc::sigismember(&raw const waiting, signal)
-            };
-            assert_eq!(is_deferred, 1, "signal {signal}");
+        for signal in SignalsDeferred::STOPS {
+            assert!(is_deferred(signal), "signal {signal}");
         }
         // SAFETY: the signal is for this thread, which defers it, and is taken before it no longer does.
         unsafe {
@@ -695,10 +714,18 @@ mod tests {
             assert_eq!(libc::sigwait(&raw const stops, &raw mut signal), 0);
             assert_eq!(signal, libc::SIGTSTP);
         }
+        assert!(!is_deferred(libc::SIGINT), "who waits may end it");
         drop(deferred);
-        // SAFETY: no set is given, and one is filled in.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut waiting) };
-        // SAFETY: a set that was filled in.
-        assert_eq!(unsafe { libc::sigismember(&raw const waiting, libc::SIGTSTP) }, 0);
+        assert!(!is_deferred(libc::SIGTSTP));
+    }
+
+    #[test]
+    fn what_ends_a_process_comes_later_where_that_is_asked_for() {
+        let deferred = SignalsDeferred::stops_and_ends();
+        for signal in SignalsDeferred::STOPS.into_iter().chain(SignalsDeferred::ENDS) {
+            assert!(is_deferred(signal), "signal {signal}");
+        }
+        drop(deferred);
+        assert!(!is_deferred(libc::SIGTERM));
     }
 }

@@ -108,8 +108,8 @@ fn washing(policy: &Policy) -> Option<Caveat> {
 /// Open connections that end on another host: there is no socket here to look up.
 fn sockets(policy: &Policy) -> Option<Caveat> {
     let is_concurrent = |limit: &Limit| {
-        let of = |it: &Allowance| matches!(it, Allowance::Concurrent { .. });
-        enforces(policy, limit) && limit.layers.iter().any(|layer| of(&layer.allowance))
+        let of = |it| matches!(it, Allowance::Concurrent { .. });
+        enforces(policy, limit) && limit.allowances().any(of)
     };
     let seconds = Concurrent::CLOSING / SECOND;
     about(
@@ -181,17 +181,14 @@ fn elsewhere(policy: &Policy) -> Option<Caveat> {
 /// Slow token buckets with a burst of 1: they admit two packets at once as soon as the second token begins to
 /// fill.
 fn single(policy: &Policy) -> Option<Caveat> {
-    let is_single = |allowance: &Allowance| {
+    let is_single = |allowance| {
         // At more than one a second, two packets at once make no difference.
         let is_slow = |rate: Rate| rate.packets.saturating_mul(SECOND) <= rate.period;
-        matches!(allowance, Allowance::TokenBucket { rate, burst: 1 } if is_slow(*rate))
+        matches!(allowance, Allowance::TokenBucket { rate, burst: 1 } if is_slow(rate))
     };
     about(
         policy,
-        |limit| {
-            let mut layers = limit.layers.iter();
-            enforces(policy, limit) && layers.any(|layer| is_single(&layer.allowance))
-        },
+        |limit| enforces(policy, limit) && limit.allowances().any(is_single),
         "a burst of 1 admits 2 packets at once as soon as part of the second token is there",
         "`algorithm: leaky_bucket` with `depth: 1` admits 1, and half the rate of a source just above it",
     )
@@ -201,7 +198,7 @@ fn single(policy: &Policy) -> Option<Caveat> {
 fn dropping(policy: &Policy) -> Option<Caveat> {
     let is_small = |limit: &Limit| {
         let request = OfRequests::request(&limit.count);
-        let mut most = limit.layers.iter().map(|layer| layer.allowance.bucket().burst);
+        let mut most = limit.allowances().map(|allowance| allowance.bucket().burst);
         most.any(|most| OfRequests::reserve(most, request) < request)
     };
     about(
@@ -336,7 +333,11 @@ mod tests {
         assert_eq!(limit(&unproven), ["forged source can: a"]);
         for single in ["rate: 1/h, burst: 1", "rate: 5/min"] {
             assert_eq!(limit(single), ["burst of 1: a"], "{single}");
+            let other = format!("rate: 9/s, burst: 9, overrides: [{{src: 192.0.2.1, {single}}}]");
+            assert_eq!(limit(&other), ["burst of 1: a"], "{other}");
         }
+        let override_alone = "algorithm: concurrent, overrides: [{src: 192.0.2.1, limit: 10}]";
+        assert_eq!(limit(override_alone), ["reset: a"]);
         for fine in [
             "rate: 5/min, burst: 5",
             "rate: 5/min, burst: 1, algorithm: leaky_bucket, depth: 1",
@@ -370,6 +371,10 @@ mod tests {
             (
                 "layers: [{rate: 50 pps, burst: 9}, {rate: 20 pps, burst: 60}]",
                 "layers: [{rate: 50 pps, burst: 50}, {rate: 20 pps, burst: 60}]",
+            ),
+            (
+                "rate: 20/s, burst: 20, overrides: [{src: 192.0.2.1, rate: 20/s, burst: 19}]",
+                "rate: 20/s, burst: 20, overrides: [{src: 192.0.2.1, rate: 20/s, burst: 20}]",
             ),
         ] {
             assert_eq!(limit("enforce", small), ["told 429: a"], "{small}");

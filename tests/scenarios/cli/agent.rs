@@ -29,7 +29,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_secs(4);
 
 /// A running agent; it is killed when this is dropped.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     process: Child,
     events: Receiver<Value>,
     /// The events about interfaces that the agent waits for. They are separate because an interface that is
@@ -44,7 +44,7 @@ impl Agent {
     }
 
     /// Starts an agent with this command.
-    pub(super) fn of(command: LimiterCommand) -> Self {
+    pub(crate) fn of(command: LimiterCommand) -> Self {
         Self::hear(command.to(Stdio::piped()).start().unwrap())
     }
 
@@ -85,7 +85,7 @@ impl Agent {
 
     /// Returns the next event, which has to have this name.
     #[track_caller]
-    pub(super) fn expect(&self, name: &str) -> Value {
+    pub(crate) fn expect(&self, name: &str) -> Value {
         let event = self.next();
         assert_eq!(event["event"], name, "{event}");
         event
@@ -107,13 +107,13 @@ impl Agent {
 
     /// Returns the next event.
     #[track_caller]
-    pub(super) fn next(&self) -> Value {
+    pub(crate) fn next(&self) -> Value {
         self.next_within(PATIENCE)
     }
 
     /// Returns the next event, which has to come within `time`.
     #[track_caller]
-    pub(super) fn next_within(&self, time: Duration) -> Value {
+    pub(crate) fn next_within(&self, time: Duration) -> Value {
         self.events.recv_timeout(time).unwrap()
     }
 
@@ -136,19 +136,19 @@ impl Agent {
         assert!(matches!(told, Err(RecvTimeoutError::Timeout)), "{told:?}");
     }
 
-    fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         process::signal(&self.process, signal);
     }
 
     /// Ends the agent with SIGTERM, as a service manager does.
-    pub(super) fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.signal(libc::SIGTERM);
         self.expect("stopped");
         assert!(self.process.wait().unwrap().success());
     }
 
     /// The same, whatever events come before the last one.
-    pub(super) fn end_past_others(mut self) {
+    pub(crate) fn end_past_others(mut self) {
         self.signal(libc::SIGTERM);
         while self.next()["event"] != "stopped" {}
         assert!(self.process.wait().unwrap().success());

@@ -1,7 +1,10 @@
 //! Table and program are exchanged while they limit: for other sizes, and for another layout.
 
+mod agent;
 mod interrupted;
 mod layouts;
+mod switch;
+mod taken_back;
 
 use std::{
     fs,
@@ -83,6 +86,14 @@ fn set_layout(net: &Net, description: Description) {
         let epoch = u64::from(description.layout) << 32 | head.epoch & 0xffff_ffff;
         heads.set(0, Head { epoch, ..head }, 0).unwrap();
     });
+}
+
+/// The head of the maps in use.
+fn head(net: &Net) -> Head {
+    on_pins(net, |pins| {
+        let heads: Array<MapData, Head> = typed(pins, map::HEAD).unwrap();
+        heads.get(&0, 0).unwrap()
+    })
 }
 
 /// The id of the main program, which the dispatcher on the router's `eth0` calls.

@@ -1,6 +1,7 @@
 //! Enforcement continues whatever happens to processes, policies, programs and interfaces.
 
 use std::{
+    fs,
     io::{self, BufRead as _, BufReader},
     process::{Child, Stdio},
     thread,
@@ -8,13 +9,16 @@ use std::{
 };
 
 use limiter_tests::{
-    process::kill,
+    held::{Answer, Call, Held},
+    process::{kill, signal},
     topology::{Port, lay_wire},
 };
 
+use limiter_userspace::datapath::bpffs::Pins;
+
 use crate::cli::Document;
 
-use super::{Net, assert_admitted, v4};
+use super::{Net, assert_admitted, exchange::on_pins, v4};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -167,6 +171,71 @@ fn replacing_the_program_lets_no_packet_through_unlimited() {
     let passed = arrivals.from(v4(10)).packets;
     assert_admitted("20 replacements", passed, &sent[0], 1e3, 200);
     assert_eq!(net.counted("198.18.0.10"), (passed, sent[0].packets - passed));
+}
+
+/// Puts the programs for packets in several pieces in the place of others, which takes another link.
+const AGAIN: &str = "attach eth0 --replace --mode native-frags";
+
+/// The command that does so, held when the link before is detached, and the new one is not there yet.
+fn between_the_links(net: &Net) -> Held {
+    let mut held = net.limiter.run(AGAIN).held_at(Call::LINK_CREATE).unwrap();
+    // To load a program, it asks the kernel before what links it knows.
+    while program(net).is_some() {
+        held.answer(Answer::GoOn).unwrap();
+    }
+    held
+}
+
+/// Asserts that the policy with which `eth0` was attached is in force.
+#[track_caller]
+fn assert_policy_stays(net: &Net) {
+    assert_eq!(net.json("limit show source -j")["rate_per_second"], 1_000);
+    let mut senders = [net.sender(20_000, net.udp(v4(10)))];
+    let (sent, arrivals) = net.flood(&mut senders, SECOND, |_| {});
+    assert_admitted("afterwards", arrivals.from(v4(10)).packets, &sent[0], 1e3, 200);
+}
+
+#[test]
+fn an_instance_stays_if_a_command_is_killed_between_two_links() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    drop(between_the_links(&net));
+    net.run("attach eth0");
+    assert_policy_stays(&net);
+    let footprint = net.footprint();
+    net.run("detach eth0");
+    footprint.assert_gone().unwrap();
+}
+
+#[test]
+fn a_command_does_not_end_between_two_links_because_it_is_asked_to() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let held = between_the_links(&net);
+    signal(held.process(), libc::SIGTERM);
+    let error = held.finish(Answer::GoOn).unwrap_err().to_string();
+    assert!(error.contains("was ended by a signal"), "{error}");
+    assert_policy_stays(&net);
+}
+
+#[test]
+fn an_instance_stays_if_an_interface_cannot_be_attached_again() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let outcome = between_the_links(&net).finish(Answer::Fail(libc::ENOSPC)).unwrap();
+    outcome.assert_exit_code(1).assert_says(&["eth0 is detached", "limiter attach eth0"]);
+    net.run("attach eth0");
+    assert_policy_stays(&net);
+}
+
+#[test]
+fn an_interface_stays_attached_if_its_dispatcher_cannot_be_pinned() {
+    let net = Net::attached("--pps 1kpps --burst 200");
+    let obstacle = |pins: &Pins| pins.directory().join("programs/0-new");
+    on_pins(&net, |pins| fs::create_dir(obstacle(pins)).unwrap());
+    let outcome = net.limiter.run(AGAIN).outcome().unwrap();
+    outcome.assert_exit_code(1).assert_says(&["programs/0"]);
+    assert_policy_stays(&net);
+    on_pins(&net, |pins| fs::remove_dir(obstacle(pins)).unwrap());
+    net.run("attach eth0 --replace");
+    assert_policy_stays(&net);
 }
 
 /// The id of the XDP program on `eth0` of the router.

@@ -19,7 +19,7 @@ use crate::{
         layout::{OPTIONAL, shape_of},
         maps::Maps,
         object::{missing, number, pinned, typed},
-        policy::StoredPolicy,
+        policy::{StoredPolicy, document_of, epoch_word},
         program::{Clock, Program, create_maps},
         sizes::Sizes,
         sys,
@@ -40,7 +40,7 @@ pub(super) struct Made {
 
 /// The epoch of an old head, with this version's layout.
 pub(super) fn epoch(head: &[u8]) -> u64 {
-    crate::datapath::policy::epoch_word(word(head, 0) as u32)
+    epoch_word(word(head, 0) as u32)
 }
 
 /// Makes maps beside the old ones, and loads the programs for them. None of them is in use yet.
@@ -146,11 +146,13 @@ pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<
     let epoch = word(&head, 0) as u32;
     let revert = Revert(word(&head, old.layout.head_revert as usize));
     let monitor = word(&head, old.layout.head_monitor as usize);
-    // A policy that waits to be confirmed needs the other half: the policy before, under the next epoch.
-    let next = revert.at(epoch).map(|_| epoch.wrapping_add(1));
     let (mut settings, mut policies) = (Vec::new(), Vec::new());
     let (mut carried, mut lost) = (0, 0);
-    for epoch in [Some(epoch), next].into_iter().flatten() {
+    let needed = needed(epoch, revert, sys::monotonic());
+    if !needed.contains(&epoch) {
+        keep_document(old, maps, epoch)?;
+    }
+    for epoch in needed {
         let tables = restore_half(old, maps, epoch, seed)?;
         settings.push((epoch, maps.with_sets(tables.settings)?));
         policies.push(tables);
@@ -170,11 +172,33 @@ pub(super) fn restore(old: &Old, maps: &mut Maps, seed: Option<Seed>) -> Result<
     Ok(Restored { monitor, anew, carried, lost: lost + unblocked })
 }
 
+/// The epochs whose tables packets go by from a time on. A policy that waits to be confirmed needs the other half: the policy
+/// before, under the next epoch. Once it is taken back, that alone is needed.
+fn needed(epoch: u32, revert: Revert, now: u64) -> Vec<u32> {
+    match revert.at(epoch) {
+        None => vec![epoch],
+        Some(at) if now < at => vec![epoch, epoch.wrapping_add(1)],
+        Some(_) => vec![epoch.wrapping_add(1)],
+    }
+}
+
+/// Keeps the document of a policy that was taken back, as the next policy skips the numbers of tenants that it gave out. It is
+/// no fault if there is none: a command may have died while it wrote the next one in its place.
+fn keep_document(old: &Old, maps: &mut Maps, epoch: u32) -> Result<()> {
+    match stored(old, epoch) {
+        Ok(stored) => maps.write_document(&stored.without_tries().write()?, epoch & 1),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The policy of an epoch as the old instance has it.
+fn stored(old: &Old, epoch: u32) -> Result<StoredPolicy> {
+    StoredPolicy::read(&document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?)
+}
+
 /// Writes the tables and the document of an epoch as the old instance has them. Returns the tables.
 fn restore_half(old: &Old, maps: &mut Maps, epoch: u32, seed: Option<Seed>) -> Result<Tables> {
-    let document =
-        crate::datapath::policy::document_of(&typed(&old.from.pins, map::DOCUMENT)?, epoch & 1)?;
-    let mut stored = StoredPolicy::read(&document)?;
+    let mut stored = stored(old, epoch)?;
     if let Some(Seed(seed)) = seed {
         stored.held.set_table_seed(seed);
     }
@@ -207,4 +231,18 @@ fn copy<K: Pod + Default, V: Pod + Default>(
     };
     sys::for_each(from.fd().as_fd(), push).map_err(failed)?;
     sys::update(to.fd().as_fd(), &keys, &values).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_was_taken_back_is_not_needed() {
+        let trial = Revert::new(7, 1 << 30);
+        assert_eq!(needed(7, Revert::NEVER, 1 << 31), [7]);
+        assert_eq!(needed(7, trial, 1 << 29), [7, 8]);
+        assert_eq!(needed(7, trial, 1 << 30), [8]);
+        assert_eq!(needed(9, trial, 1 << 31), [9], "it is of another epoch");
+    }
 }

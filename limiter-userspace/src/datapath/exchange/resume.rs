@@ -9,11 +9,12 @@
 //! left to a version that knows them. What an exchange to maps of an older layout has left is removed when
 //! [`exchange`](super::exchange()) brings those over.
 
-use std::os::fd::AsFd as _;
+use limiter_common::abi::description::Standing;
 
-use limiter_common::abi::{description::Standing, layout::map};
-
-use super::{Old, Started, finish, load, remove_old, shared_sources};
+use super::{
+    Old, Started, finish, load, remove_old, shared_sources,
+    switch::{Switch, head},
+};
 use crate::{
     datapath::{
         bpffs::{
@@ -24,9 +25,7 @@ use crate::{
         lock::{Lock, Right},
         main_program,
         maps::{Maps, described},
-        object::{missing, only_value, pinned},
         program::{Clock, Program},
-        sys,
     },
     error::{Error, Result},
 };
@@ -124,8 +123,7 @@ fn go_on(in_use: &Pins, old: &Pins) -> Result<()> {
 }
 
 /// Removes the new maps if all interfaces run the main programs of the old ones and no command changed the new ones, but for
-/// the monitor switch. The old
-/// ones are in use then. Returns whether that is so.
+/// the monitor switch. The old ones are in use then. Returns whether that is so.
 fn undo(pins: &Pins, new: &Pins, old: &Pins) -> Result<bool> {
     let Some(_changing) = Lock::take(pins, Right::Change)? else { return Ok(false) };
     let heads = [head(new)?, head(old)?];
@@ -138,14 +136,11 @@ fn undo(pins: &Pins, new: &Pins, old: &Pins) -> Result<bool> {
     if changed != before || reverts != would_revert || !run_by_all(old)? {
         return Ok(false);
     }
-    keep_switch(new, old, [of_new.head_monitor, of_old.head_monitor].map(|at| at as usize))?;
+    // The switch may have been thrown in the maps that are removed.
+    let switch = Switch::of(old, &of_old);
+    switch.follow(&Switch::of(new, &of_new), switch.get()?)?;
     new.clear_maps()?;
     Ok(true)
-}
-
-/// The value of the head of maps.
-fn head(pins: &Pins) -> Result<Vec<u8>> {
-    only_value(&pinned(pins, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?, map::HEAD)
 }
 
 /// Whether every interface runs a main program of these maps, and there is one.
@@ -160,18 +155,6 @@ fn run_by_all(pins: &Pins) -> Result<bool> {
         }
     }
     Ok(are_run)
-}
-
-/// Has the old maps say what the monitor switch of the new ones says. It takes no lock, so it may have been thrown there.
-fn keep_switch(new: &Pins, old: &Pins, [from, to]: [usize; 2]) -> Result<()> {
-    let old_head = head(old)?;
-    let switch = word(&head(new)?, from);
-    if word(&old_head, to) == switch || old_head.len() < to.saturating_add(size_of::<u64>()) {
-        return Ok(());
-    }
-    let map = pinned(old, map::HEAD)?.ok_or_else(|| missing(map::HEAD))?;
-    sys::store_word(map.fd().as_fd(), to, switch)
-        .map_err(|error| Error::system("throw the monitor switch", error))
 }
 
 /// Removes the old maps of an exchange that cannot be finished, and puts programs for the new ones alone in use. What sources

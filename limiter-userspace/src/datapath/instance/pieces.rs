@@ -5,15 +5,14 @@ use std::os::fd::AsFd as _;
 use super::{Attached, Instance, create, refused};
 use crate::{
     datapath::{
-        bpffs::unpin,
         interface::{self, Interface},
         link::Link,
         main_program,
         mode::Mode,
         program::Program,
-        sys,
+        sys::{self, SignalsDeferred},
     },
-    error::Result,
+    error::{Error, Result},
 };
 
 impl Instance {
@@ -37,7 +36,8 @@ impl Instance {
     /// it gets its first program. All packets pass for the moment between the two links.
     ///
     /// # Errors
-    /// Why it cannot be; the programs for packets in one piece are attached again then.
+    /// Why it cannot be; the programs for packets in one piece are attached again then. [`Error::Detached`] if they cannot be
+    /// either.
     pub(super) fn attach_anew(&self, link: &Link, attached: &Attached) -> Result<()> {
         let slot = attached.slot;
         let Some(interface) = interface::list()?.into_iter().find(|it| it.index == attached.index)
@@ -49,8 +49,15 @@ impl Instance {
             Program::load_dispatcher(&self.pins, slot, true)?,
             Program::load_dispatcher(&self.pins, slot, false)?,
         ];
+        let detached = |cause| {
+            let interface = interface.name.clone();
+            Error::Detached { interface, source: Box::new(cause) }
+        };
+        // A process that ended in between would leave the interface without limits.
+        let _deferred = SignalsDeferred::stops_and_ends();
+        // Its pin stays until that of the new link takes its place: what has no link is no instance, and the next attach would
+        // remove its policy and state.
         link.detach()?;
-        unpin(&self.pins.link(slot))?;
         let mut failure = None;
         for dispatcher in &mut kinds {
             // While nothing is attached, the driver can be asked why.
@@ -60,13 +67,14 @@ impl Instance {
             });
             match link {
                 Ok(link) => {
+                    // Before anything else can fail, as the program is detached with the last reference to its link.
+                    link.pin(&self.pins, slot).map_err(detached)?;
                     dispatcher.pin(&self.pins, slot)?;
-                    link.pin(&self.pins, slot)?;
-                    break;
+                    return failure.map_or(Ok(()), Err);
                 }
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        failure.map_or(Ok(()), Err)
+        failure.map_or(Ok(()), |cause| Err(detached(cause)))
     }
 }

@@ -347,6 +347,13 @@ impl Limit {
         self.matching.conditions() + counts as usize
     }
 
+    /// What its layers and its overrides admit.
+    pub(in crate::policy) fn allowances(&self) -> impl Iterator<Item = Allowance> {
+        let layers = self.layers.iter().map(|layer| layer.allowance);
+        let overrides = self.overrides.iter().filter_map(|one| one.layers.as_ref()).flatten();
+        layers.chain(overrides.copied())
+    }
+
     /// See [`name_of_layer`].
     pub fn name_of_layer(&self, layer: usize) -> String {
         name_of_layer(&self.name, layer)

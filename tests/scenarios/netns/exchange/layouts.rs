@@ -153,11 +153,9 @@ fn a_newer_layout_is_left_alone() {
     net.run("detach --all");
 }
 
-/// Instances of layout 24 have a full program for each link, and no arrays of programs.
-#[test]
-fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
-    let (net, _document) = attached(SMALL);
-    on_pins(&net, |pins| {
+/// Makes it an instance of layout 24, which had a full program for each link, and no arrays of programs.
+pub(super) fn be_without_dispatchers(net: &Net) {
+    on_pins(net, |pins| {
         let mut full = Program::load(pins, false, Clock::Monotonic).unwrap();
         let xdp = full.xdp().unwrap();
         let link = PinnedLink::from_pin(pins.link(0)).unwrap();
@@ -171,13 +169,19 @@ fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
             fs::remove_file(pins.map(name)).unwrap();
         }
     });
-    let mut older = Description { layout: 24, buckets: 0, ..layout(&net) };
+    let mut older = Description { layout: 24, buckets: 0, ..layout(net) };
     for (shared, (name, _)) in older.shared.iter_mut().zip(SHARED) {
         if NEW.contains(&name) {
             *shared = 0;
         }
     }
-    set_layout(&net, older);
+    set_layout(net, older);
+}
+
+#[test]
+fn links_of_a_version_without_dispatchers_get_one_under_traffic() {
+    let (net, _document) = attached(SMALL);
+    be_without_dispatchers(&net);
     let mut senders = [net.sender(10_000, net.udp(v4(10))), net.sender(100, net.udp(v4(11)))];
     let (sent, arrivals) = net.flood(&mut senders, 60 * SECOND, |stop| {
         let said = net.run("attach eth0").stdout;
