@@ -470,7 +470,7 @@ impl Error {
             ),
             Self::Unloaded { cause: Some(cause), .. } | Self::Again(cause) => return cause.remedy(),
             Self::NotReplaced { source, .. } => return source.remedy(),
-            Self::Unloaded { .. } => "the agent loads it again within minutes, `limiter attach IFACE --replace` at once; find out which \
+            Self::Unloaded { .. } => "the agent loads it again within a minute, `limiter attach IFACE --replace` at once; find out which \
                                       other program of the host takes it out of its array of programs"
                 .to_owned(),
             Self::Permission { .. } => "run it as root, or with the capabilities CAP_BPF, \
