@@ -154,7 +154,12 @@ fn a_first_packet_takes_no_entry_where_a_wider_limit_is_about_it() {
     assert_eq!(tally(&program, "wide"), (50, 10));
     let TableStats { inserted: entries, untracked: newcomers, .. } =
         program.maps().table_stats().unwrap();
-    assert!(entries <= 10 && newcomers + entries == 50, "{entries} entries, {newcomers} newcomers");
+    // One of sixteen refused packets brings an entry, too.
+    let known = newcomers + entries;
+    assert!(
+        entries <= 20 && (50..=60).contains(&known),
+        "{entries} entries, {newcomers} newcomers"
+    );
     program.check_accounts().unwrap();
 }
 
