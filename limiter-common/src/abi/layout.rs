@@ -143,23 +143,6 @@ pub mod map {
     pub const DOCUMENT: &str = "DOCUMENT";
 }
 
-/// Names of the maps in the object file that a table which takes the place of another carries state over from: those of
-/// [`map`] of the other one.
-pub mod old_map {
-    /// See [`map::SETS`](crate::abi::layout::map::SETS).
-    pub const SETS: &str = "OLD_SETS";
-    /// See [`map::SOURCES`](crate::abi::layout::map::SOURCES).
-    pub const SOURCES: &str = "OLD_SOURCES";
-    /// See [`map::FURTHER_LIMITS`](crate::abi::layout::map::FURTHER_LIMITS).
-    pub const FURTHER_LIMITS: &str = "OLD_FURTHER_LIMITS";
-    /// See [`map::BUCKETS`](crate::abi::layout::map::BUCKETS).
-    pub const BUCKETS: &str = "OLD_BUCKETS";
-    /// See [`map::MEASURES`](crate::abi::layout::map::MEASURES).
-    pub const MEASURES: &str = "OLD_MEASURES";
-    /// See [`map::WIDE_STATE`](crate::abi::layout::map::WIDE_STATE).
-    pub const WIDE_STATE: &str = "OLD_WIDE_STATE";
-}
-
 /// Constants of the object file that the loader sets.
 pub mod global {
     /// [`OldTables`](crate::abi::description::OldTables): the tables that state is carried over from.

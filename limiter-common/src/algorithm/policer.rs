@@ -29,9 +29,6 @@ pub struct Look {
 }
 
 impl Look {
-    /// Nothing was looked at.
-    pub const NONE: Self = Self { seen: 0, next: 0 };
-
     /// Charges what was looked at, if nobody else moved the word since.
     ///
     /// # Errors

@@ -207,7 +207,8 @@ impl<'a> Group for Packet<'a> {
 /// is looked at last is charged first.
 pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u64) -> Bill {
     let bill = Bill { applies, enforced: policy.enforced, ..Bill::default() };
-    let mut packet = Packet { entry, bound, policy, part: &[], bill, looks: [Look::NONE; LIMITS] };
+    let mut packet =
+        Packet { entry, bound, policy, part: &[], bill, looks: [Look::default(); LIMITS] };
     charge::look(packet.at(0), 0..2, NOW);
     charge::look(packet.at(1), 0..2, NOW);
     if packet.bill.refused == 0 {

@@ -333,8 +333,8 @@ struct Places<const N: usize> {
 }
 
 impl<const N: usize> Places<N> {
-    const fn new(bill: Bill) -> Self {
-        let (bits, looks) = ([0; N], [Look::NONE; N]);
+    fn new(bill: Bill) -> Self {
+        let (bits, looks) = ([0; N], [Look::default(); N]);
         Self { bits, meters: [None; N], states: [None; N], looks, bill }
     }
 

@@ -127,7 +127,7 @@ impl Policy {
     /// limits, charge the inline ones.
     pub(super) fn decide(&self, words: &Words, applies: u64, now: u64) -> Bill {
         let bill = Bill { applies, enforced: self.enforced, ..Bill::default() };
-        let looks = [Look::NONE; PLACES];
+        let looks = [Look::default(); PLACES];
         let mut packet = Packet { policy: self, words, now, part: &[], bill, looks };
         for part in [INLINE, KEYED] {
             packet.part = part;
