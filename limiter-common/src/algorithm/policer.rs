@@ -18,7 +18,7 @@ pub enum Decision {
     Lost(u64),
 }
 
-/// The outcome of looking at a word, to be given to [`Policer::charge`].
+/// The outcome of looking at a word. [`commit`](Self::commit) charges it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {

@@ -2,9 +2,9 @@
 
 use limiter_common::algorithm::{
     gcra::Gcra,
-    policer::Refusal,
+    policer::{Look, Refusal},
     rate::SECOND,
-    sliding_log::{Event, Look, SlidingLog, SlidingLogError},
+    sliding_log::{Event, SlidingLog, SlidingLogError},
 };
 
 use super::{
