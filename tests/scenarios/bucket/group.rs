@@ -7,8 +7,8 @@ use limiter_common::{
         meter::Meter,
         policer::{Look, Policer as _},
     },
-    base::word::Word,
-    policy::charge::{self, Bill, Group},
+    base::word::{TRIES, Word},
+    policy::charge::{self, Bill, Charge, Group},
 };
 
 /// The number of limits. The bit of each is its place; the first is the narrowest.
@@ -138,12 +138,12 @@ impl Policy {
         }
         for part in [KEYED, INLINE] {
             packet.part = part;
-            charge::charge(&mut packet, 0..2, now);
+            packet.each(|packet, place, tries| charge::charge_at(packet, place, tries, now));
         }
         if packet.bill.refused != 0 {
             for part in [INLINE, KEYED] {
                 packet.part = part;
-                charge::refund(&mut packet, 0..2, now);
+                packet.each(|packet, place, _| charge::refund_at(packet, place, now));
             }
         }
         packet.bill
@@ -158,6 +158,15 @@ struct Packet<'a> {
     part: &'static [usize],
     bill: Bill,
     looks: [Look; PLACES],
+}
+
+impl Packet<'_> {
+    /// Does something to each limit of the part, as often as a race is lost.
+    fn each(&mut self, act: impl Fn(&mut Self, usize, u32) -> Charge) {
+        for place in 0..2 {
+            (0..TRIES).find(|tries| act(self, place, *tries) == Charge::Made);
+        }
+    }
 }
 
 impl<'a> Group for Packet<'a> {
