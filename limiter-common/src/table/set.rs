@@ -283,10 +283,8 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             Eviction::Idle => return Room::at(way),
             Eviction::Referenced => used = true,
             Eviction::Owes(until, single) => {
-                ways.set_debt(
-                    way,
-                    DebtUntil::until(until, now, single).with_tag_ext(debt.tag_ext()),
-                );
+                let owes = DebtUntil::until(until, now, single);
+                ways.set_debt(way, owes.with_tag_ext(debt.tag_ext()));
             }
         }
     }
@@ -304,10 +302,8 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
         }
         match ways.eviction(way, now) {
             Eviction::Owes(until, false) => {
-                ways.set_debt(
-                    way,
-                    DebtUntil::until(until, now, false).with_tag_ext(debt.tag_ext()),
-                );
+                let owes = DebtUntil::until(until, now, false);
+                ways.set_debt(way, owes.with_tag_ext(debt.tag_ext()));
             }
             Eviction::Owes(_, true) => return Room { way, owes: true },
             Eviction::Referenced | Eviction::Idle => return Room::at(way),
