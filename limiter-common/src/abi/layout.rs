@@ -1,4 +1,4 @@
-//! What the kernel half and the user half agree on: the layout of map keys and values, and names.
+//! The version of the layout, names of maps, constants and programs, and sizes.
 
 use core::mem::{offset_of, size_of};
 
