@@ -1,13 +1,9 @@
 //! The decision core of limiter, and the contract between its kernel and its user half.
 //!
-//! Everything that decides about a packet is here: how a frame is read ([`packet`]), which limits it
-//! is about ([`policy::matching`]), how a limit admits ([`algorithm`]), how several are charged
-//! together ([`policy::charge`]) and how state follows a change of policy ([`algorithm::binding`]). It is `no_std`, does no I/O and reads no clock, so the BPF
-//! program, the unit tests and the model checker run the same code.
-//!
-//! [`abi`] holds what both halves must agree on. Its structures have no padding, their sizes
-//! and offsets are checked at compile time, and multi-byte fields are in native order unless their
-//! documentation says network order.
+//! Everything that decides about a packet is here: how a frame is read ([`packet`]), which limits it is about
+//! ([`policy::matching`]), how a limit admits ([`algorithm`]), how several are charged together ([`policy::charge`]) and how
+//! state follows a change of policy ([`algorithm::binding`]). It is `no_std`, does no I/O and reads no clock, so the BPF
+//! program, the unit tests and the model checker run the same code. [`abi`] holds what both halves must agree on.
 
 #![no_std]
 #![deny(unsafe_code)]

@@ -567,12 +567,8 @@ impl Loaded {
     /// Says which sums differ, or that a map cannot be read.
     pub fn check_accounts(&self) -> Result<()> {
         let snapshot = self.maps().snapshot(&[SLOT])?;
-        let sum = |tallies: &mut dyn Iterator<Item = Tally>| {
-            tallies.fold(Tally::default(), |sum, tally| Tally {
-                packets: sum.packets + tally.packets,
-                bytes: sum.bytes + tally.bytes,
-            })
-        };
+        let sum =
+            |tallies: &mut dyn Iterator<Item = Tally>| tallies.fold(Tally::default(), Tally::plus);
         let offered = self.offered.tally();
         let received = sum(&mut snapshot.reasons.into_iter());
         ensure!(received == offered, "offered {offered:?}, counted {received:?}");
@@ -688,8 +684,7 @@ impl Loaded {
         for set in 0..shared::OVERFLOWS {
             let Source { passed, dropped, .. } = self.shared_entry(shared::overflow(set))?;
             for (all, one) in all.iter_mut().zip([passed, dropped]) {
-                all.packets += one.packets;
-                all.bytes += one.bytes;
+                *all = all.plus(one);
             }
         }
         Ok(all)
@@ -755,7 +750,7 @@ impl Loaded {
             .clone()
             .map(|number| Ok((sources.get(&number, 0)?, further.get(&number, 0)?)))
             .collect::<Result<_>>()?;
-        self.memory.fill(map::SOURCES, Source::NEW)?;
+        self.memory.fill(map::SOURCES, Source::default())?;
         self.memory.fill(map::FURTHER_LIMITS, FurtherLimits::default())?;
         for (number, (entry, limits)) in numbers.zip(shared) {
             sources.set(number, entry, 0)?;
@@ -784,7 +779,7 @@ impl Loaded {
         ] {
             self.memory.blank_map(name)?;
         }
-        self.memory.fill(map::SOURCES, Source::NEW)?;
+        self.memory.fill(map::SOURCES, Source::default())?;
         self.memory.fill(map::FURTHER_LIMITS, FurtherLimits::default())?;
         self.memory.fill(map::SHARED_SOURCES, UntrackedTotals::default())
     }

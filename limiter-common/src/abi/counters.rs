@@ -22,10 +22,7 @@ pub struct LimitTally {
 impl LimitTally {
     /// Packets that were over it, dropped or not.
     pub const fn over(&self) -> Tally {
-        Tally {
-            packets: self.exceed.packets.wrapping_add(self.monitored.packets),
-            bytes: self.exceed.bytes.wrapping_add(self.monitored.bytes),
-        }
+        self.exceed.plus(self.monitored)
     }
 }
 
@@ -65,8 +62,7 @@ impl Counters {
     pub fn add(&mut self, decided: &SlotCounters, unloaded: Tally) {
         let more = decided.reasons.into_iter().chain([unloaded]);
         for (sum, more) in self.reasons.iter_mut().zip(more) {
-            sum.packets = sum.packets.wrapping_add(more.packets);
-            sum.bytes = sum.bytes.wrapping_add(more.bytes);
+            *sum = sum.plus(more);
         }
     }
 }

@@ -121,40 +121,6 @@ pub struct Description {
 const _: () = assert!(size_of::<Description>() == 256 && offset_of!(Head, epoch) == 0);
 
 impl Description {
-    /// No description.
-    pub const NONE: Self = Self {
-        layout: 0,
-        rules: 0,
-        head_revert: 0,
-        head_monitor: 0,
-        set_tags: 0,
-        source_binding: 0,
-        source_address: 0,
-        source_words: 0,
-        source_scales: 0,
-        source_limit_ids: 0,
-        source_pending: 0,
-        source_dropped: 0,
-        source_passed: 0,
-        source_refused: 0,
-        source_told: 0,
-        bucket_binding: 0,
-        bucket_word: 0,
-        bucket_key: 0,
-        measure_scale: 0,
-        measure_span: 0,
-        shared: [0; 24],
-        wide_states: 0,
-        wide_sets: 0,
-        source_first: 0,
-        entry_places: 0,
-        further_words: 0,
-        further_scales: 0,
-        further_limit_ids: 0,
-        buckets: 0,
-        reserved: [0; 12],
-    };
-
     /// The description of this version's layout.
     pub const OWN: Self = Self {
         layout: LAYOUT_VERSION,
@@ -286,20 +252,6 @@ pub struct OldTables {
     pub reserved: u32,
     /// Their description.
     pub layout: Description,
-}
-
-impl OldTables {
-    /// No tables.
-    pub const NONE: Self = Self {
-        seed: Seed([0; 4]),
-        source_sets: 0,
-        bucket_sets: 0,
-        wide_sets: 0,
-        has_wide: 0,
-        has_further: 0,
-        reserved: 0,
-        layout: Description::NONE,
-    };
 }
 
 /// Kinds of entries that `limiter_carry` carries over, and how many it takes in one run.

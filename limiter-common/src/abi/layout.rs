@@ -1,4 +1,4 @@
-//! What the kernel half and the user half agree on: the layout of map keys and values, and names.
+//! The version of the layout, names of maps, constants and programs, and sizes.
 
 use core::mem::{offset_of, size_of};
 
@@ -141,23 +141,6 @@ pub mod map {
     pub const LAYOUT: &str = "LAYOUT";
     /// The controller's: hash of the policy document in chunks, at `[epoch & 1, number]`.
     pub const DOCUMENT: &str = "DOCUMENT";
-}
-
-/// Names of the maps in the object file that a table which takes the place of another carries state over from: those of
-/// [`map`] of the other one.
-pub mod old_map {
-    /// See [`map::SETS`](crate::abi::layout::map::SETS).
-    pub const SETS: &str = "OLD_SETS";
-    /// See [`map::SOURCES`](crate::abi::layout::map::SOURCES).
-    pub const SOURCES: &str = "OLD_SOURCES";
-    /// See [`map::FURTHER_LIMITS`](crate::abi::layout::map::FURTHER_LIMITS).
-    pub const FURTHER_LIMITS: &str = "OLD_FURTHER_LIMITS";
-    /// See [`map::BUCKETS`](crate::abi::layout::map::BUCKETS).
-    pub const BUCKETS: &str = "OLD_BUCKETS";
-    /// See [`map::MEASURES`](crate::abi::layout::map::MEASURES).
-    pub const MEASURES: &str = "OLD_MEASURES";
-    /// See [`map::WIDE_STATE`](crate::abi::layout::map::WIDE_STATE).
-    pub const WIDE_STATE: &str = "OLD_WIDE_STATE";
 }
 
 /// Constants of the object file that the loader sets.

@@ -1,79 +1,34 @@
 //! The types that cross a map.
 
-use crate::{
-    abi::{
-        build::Build,
-        counters::{LimitTally, SlotCounters, TableStats},
-        description::{Description, OldTables, Request},
-        interface::Interface,
-        policy::{Head, Profile, Settings},
-        push::Push,
-        state::{Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SynRecord, WideState},
-        table::{FurtherLimits, Set, Source, UntrackedTotals},
-    },
-    algorithm::meter::{Measure, Meter},
-    base::{
-        address::{Address, Mask},
-        tally::Tally,
-    },
-    memory::{
-        cache::Cached,
-        ending::Ending,
-        event::{EventStats, SourceEvent},
-        refused_syn::RefusedSyn,
-        sample::{Sample, Sampling},
-    },
-    policy::{
-        control::Budgets,
-        limit::{BucketKey, Limit},
-    },
-};
-
+/// Marks types of this crate, by their modules.
 macro_rules! pod {
-    ($($type:ty),+ $(,)?) => {
-        // SAFETY: each is `repr(C)`, `Copy`, made of integers and arrays of them alone, and has no
-        // padding: its size, asserted where it is defined, is the sum of its fields.
-        $(unsafe impl aya::Pod for $type {})+
+    ($($($module:ident)::+ { $($type:ident),+ })+) => {
+        $(const _: () = {
+            use crate::$($module)::+::{$($type),+};
+            // SAFETY: each is `repr(C)`, `Copy`, made of integers and arrays of them alone, and has no
+            // padding: its size, asserted where it is defined, is the sum of its fields.
+            $(unsafe impl aya::Pod for $type {})+
+        };)+
     };
 }
 
-pod!(
-    Address,
-    Bucket,
-    BucketKey,
-    Budgets,
-    Build,
-    Cached,
-    Description,
-    Ending,
-    Head,
-    Interface,
-    WideState,
-    Limit,
-    LimitTally,
-    Push,
-    Mask,
-    Measure,
-    Meter,
-    SourceEvent,
-    SynRecord,
-    EventStats,
-    FurtherLimits,
-    Offence,
-    OffenceHead,
-    OffenceKey,
-    OffenceRecord,
-    OldTables,
-    Profile,
-    RefusedSyn,
-    Request,
-    Sample,
-    Sampling,
-    Set,
-    Settings,
-    SlotCounters,
-    Source,
-    Tally,
-    TableStats,
-    UntrackedTotals,
-);
+pod! {
+    abi::build { Build }
+    abi::counters { LimitTally, SlotCounters, TableStats }
+    abi::description { Description, OldTables, Request }
+    abi::interface { Interface }
+    abi::policy { Head, Profile, Settings }
+    abi::push { Push }
+    abi::state { Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SynRecord, WideState }
+    abi::table { FurtherLimits, Set, Source, UntrackedTotals }
+    algorithm::meter { Measure, Meter }
+    base::address { Address, Mask }
+    base::tally { Tally }
+    memory::cache { Cached }
+    memory::ending { Ending }
+    memory::event { EventStats, SourceEvent }
+    memory::refused_syn { RefusedSyn }
+    memory::sample { Sample, Sampling }
+    policy::control { Budgets }
+    policy::limit { BucketKey, Limit }
+}

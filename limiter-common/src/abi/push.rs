@@ -76,7 +76,7 @@ mod tests {
     fn a_block_of_before_there_were_owners_is_shared() {
         let ends = |last, began| {
             let Ends { shared, crowdsec } =
-                Ends::of(&Offence { last, began, blocked: 9, ..Offence::NEW });
+                Ends::of(&Offence { last, began, blocked: 9, ..Offence::default() });
             [shared, crowdsec]
         };
         assert_eq!(

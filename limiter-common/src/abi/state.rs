@@ -1,4 +1,4 @@
-//! SetState that is kept by keys of its own, and what is remembered of sources and connections.
+//! State that is kept by keys of its own, and what is remembered of sources and connections.
 
 use crate::{
     base::address::Address,
@@ -51,11 +51,6 @@ pub struct Offence {
     pub blocks: u64,
 }
 
-impl Offence {
-    /// One that nothing is known of.
-    pub const NEW: Self = Self { began: 0, last: 0, since: 0, blocked: 0, blocks: 0 };
-}
-
 /// The offence of a source against a limit, in one line of the [table](crate::memory::offence). All bits are zero where there
 /// is none.
 #[repr(C)]
@@ -65,12 +60,6 @@ pub struct OffenceRecord {
     pub key: OffenceKey,
     /// What is known.
     pub offence: Offence,
-}
-
-impl OffenceRecord {
-    /// That of nobody.
-    pub const NEW: Self =
-        Self { key: OffenceKey { source: Address::NONE, limit: 0 }, offence: Offence::NEW };
 }
 
 /// The first line of a set of [records](OffenceRecord).
@@ -111,14 +100,9 @@ pub struct WideState {
     pub slots: [u64; SLOTS],
 }
 
-impl WideState {
-    /// One that nothing is written in.
-    pub const NEW: Self = Self { slots: [0; SLOTS] };
-}
-
 impl Default for WideState {
     fn default() -> Self {
-        Self::NEW
+        Self { slots: [0; SLOTS] }
     }
 }
 

@@ -26,7 +26,7 @@ pub type Debts = [u32; WAYS];
 /// The words of a [`JiffyClock`](crate::memory::jiffy::JiffyClock).
 pub type JiffyClock = [u64; 2];
 
-/// Probation of a set; a power of two.
+/// Sources on probation in a set; a power of two.
 pub const PROBATION_SLOTS: usize = 2;
 
 /// Sources that have sent a single packet, see [`newcomer`](crate::table::probation). Packets read or write
@@ -160,28 +160,10 @@ impl WholeSource {
 impl Source {
     /// The same with all that passed in one place.
     pub const fn settled(mut self) -> Self {
-        let recent = PendingTally(self.pending);
-        let Tally { packets, bytes } = recent.tally();
-        self.passed.packets = self.passed.packets.wrapping_add(packets);
-        self.passed.bytes = self.passed.bytes.wrapping_add(bytes);
+        self.passed = self.passed.plus(PendingTally(self.pending).tally());
         self.pending = 0;
         self
     }
-
-    /// A source that was not bound yet.
-    pub const NEW: Self = Self {
-        binding: 0,
-        address: Address::NONE,
-        known: 0,
-        words: [0; ENTRY_PLACES],
-        pending: 0,
-        blocked: 0,
-        dropped: Tally { packets: 0, bytes: 0 },
-        passed: Tally { packets: 0, bytes: 0 },
-        episode: 0,
-        scales: [0; ENTRY_PLACES],
-        limit_ids: [0; ENTRY_PLACES],
-    };
 }
 
 /// What is known of all sources without an entry. Its fields are where those of a [`Source`] were before layout 30, as

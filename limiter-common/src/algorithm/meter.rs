@@ -278,18 +278,8 @@ impl Policer for Meter {
 
 #[cfg(test)]
 mod tests {
-    use core::cell::Cell;
-
     use super::*;
-    use crate::{
-        abi::state::SLOTS,
-        algorithm::{
-            concurrent::{Signal, Table},
-            rate::{Rate, SECOND},
-            sliding_log::Log,
-        },
-        base::{slots::Slots, word::Word as _},
-    };
+    use crate::algorithm::rate::{Rate, SECOND};
 
     const NOW: u64 = 1_000 * SECOND;
 
@@ -327,82 +317,5 @@ mod tests {
             assert_eq!(charged(&meter, 2), (of_two, false), "{meter:?}");
         }
         assert_eq!(Measure::default().owes(77, NOW), 0, "state of nobody");
-    }
-
-    /// The word and the slots of a wide state.
-    struct Wide {
-        word: Cell<u64>,
-        slots: [Cell<u64>; SLOTS],
-    }
-
-    impl Slots for Wide {
-        fn load(&self, place: usize) -> u64 {
-            self.slots.get(place).map_or(0, Cell::get)
-        }
-
-        fn store(&self, place: usize, word: u64) {
-            self.slots[place].set(word);
-        }
-
-        fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
-            self.slots[place].compare_exchange(current, new)
-        }
-    }
-
-    impl Log for Wide {}
-
-    impl Table for Wide {}
-
-    impl Wide {
-        fn new() -> Self {
-            Self { word: Cell::new(0), slots: [const { Cell::new(0) }; SLOTS] }
-        }
-    }
-
-    #[test]
-    fn a_log_owes_until_its_last_event_leaves_the_window() {
-        let (state, log) = (Wide::new(), SlidingLog::new(3, 10 * SECOND).unwrap());
-        let meter = Meter::of_sliding_log(log);
-        let owes = |now| meter.measure().owes(state.word.get(), now);
-        assert!(meter.measure().is_wide());
-        assert_eq!(owes(NOW), 0, "a new one");
-        for (event, single) in [(0, true), (1, false), (2, false)] {
-            let now = NOW + event * SECOND;
-            let look = log.look(&state.word, &state, now).unwrap();
-            log.charge(&state.word, &state, look, now).unwrap();
-            assert_eq!(owes(now), 10 * SECOND);
-            assert_eq!(log.is_single(state.word.get(), &state, now), single, "{event}");
-        }
-        // A clock that is behind finds the last event to come.
-        assert_eq!(owes(NOW), 10 * SECOND);
-        assert_eq!([owes(NOW + 12 * SECOND - 1), owes(NOW + 12 * SECOND)], [1, 0]);
-        assert!(log.is_single(state.word.get(), &state, NOW + 11 * SECOND));
-        let next = SlidingLog::new(9, 20 * SECOND).unwrap();
-        let carried = Meter::of_sliding_log(next).carry(state.word.get(), meter.measure(), NOW);
-        assert_eq!(carried, state.word.get(), "events stay under other numbers");
-    }
-
-    #[test]
-    fn a_key_owes_as_long_as_it_has_a_connection() {
-        for idle in [SECOND, 7 * SECOND, 100 * SECOND, Concurrent::LONGEST] {
-            let (state, leases) = (Wide::new(), Concurrent::new(5, idle).unwrap());
-            let measure = Meter::of_concurrent(leases).measure();
-            let owes = |now| measure.owes(state.word.get(), now) != 0;
-            assert!(measure.is_wide() && !owes(NOW));
-            let (mut now, step) = (NOW, idle / 23);
-            for packet in 0..100 {
-                let look = leases.look(&state, 9, Signal::Data, now).unwrap();
-                assert!(leases.stamp(&state.word, now), "nobody else is there");
-                assert!(Concurrent::claim(&state, look) && leases.settled(&state, look, now));
-                now += step * (packet % 5);
-                assert!(owes(now));
-            }
-            while leases.fill(&state, now) != 0 {
-                assert!(owes(now), "{idle}: it has its place still");
-                now += step;
-            }
-            now += idle / 4 + SECOND;
-            assert!(!owes(now), "{idle}: and not for much longer");
-        }
     }
 }

@@ -18,7 +18,7 @@ pub enum Decision {
     Lost(u64),
 }
 
-/// The outcome of looking at a word, to be given to [`Policer::charge`].
+/// The outcome of looking at a word. [`commit`](Self::commit) charges it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
@@ -29,9 +29,6 @@ pub struct Look {
 }
 
 impl Look {
-    /// Nothing was looked at.
-    pub const NONE: Self = Self { seen: 0, next: 0 };
-
     /// Charges what was looked at, if nobody else moved the word since.
     ///
     /// # Errors

@@ -22,7 +22,12 @@
 use core::ops::Range;
 
 use crate::{
-    algorithm::{gcra::Gcra, near, policer::Refusal, rate::Rate},
+    algorithm::{
+        gcra::Gcra,
+        near,
+        policer::{Look, Refusal},
+        rate::Rate,
+    },
     base::{
         slots::Slots,
         word::{TRIES, Word},
@@ -55,13 +60,6 @@ pub enum SlidingLogError {
     NoWindow,
     /// The window is longer than [`SlidingLog::LONGEST`].
     TooLong,
-}
-
-/// The outcome of looking at a log, to be given to [`SlidingLog::charge`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    seen: u64,
-    next: u64,
 }
 
 /// The slots of a log.
@@ -121,14 +119,32 @@ impl SlidingLog {
         }
     }
 
-    /// Looks whether an event at `now` (nanoseconds) conforms, and writes nothing.
+    /// Looks whether an event at `now` (nanoseconds) conforms, and writes nothing. What is seen is the control word.
     ///
     /// # Errors
     /// Why it does not; [`Refusal::Contended`] when it would depend on an event that another CPU is
     /// just writing, and so on one that is about as late.
     #[inline(always)]
     pub fn look(&self, control: &impl Word, slots: &impl Slots, now: u64) -> Result<Look, Refusal> {
-        self.judge(control, slots, control.load_acquire(), now)
+        let seen = control.load_acquire();
+        if !control.bound() {
+            return Err(Refusal::Contended);
+        }
+        if self.limit == 0 {
+            return Err(Refusal::Exceed);
+        }
+        let number = Self::number(seen);
+        let moment = self.moment(seen, now);
+        // Its slot must have been written in the last lap.
+        Self::written(slots, number.wrapping_sub(Self::LAP))?;
+        if !moment.quiet && !moment.lost {
+            let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
+            let time = Self::written(slots, number.wrapping_sub(limit))?;
+            if Self::is_event(time) && !self.expired(time, moment.time) {
+                return Err(Refusal::Exceed);
+            }
+        }
+        Ok(Look { seen, next: Self::pack(number.wrapping_add(1), moment.time) })
     }
 
     /// Charges an event that conformed at `look`.
@@ -165,8 +181,13 @@ impl SlidingLog {
         look: Look,
         now: u64,
     ) -> Option<Event> {
-        let mine = control.compare_exchange(look.seen, look.next) == look.seen;
-        if mine { Some(Event(self.write(slots, look, now))) } else { None }
+        look.commit(control).ok()?;
+        let (number, time) = (Self::number(look.seen), look.next & Self::TIME);
+        if self.moment(look.seen, now).lost {
+            slots.forget(time);
+        }
+        slots.store(Self::place(number), Self::slot(number, time));
+        Some(Event(Self::pack(number, time)))
     }
 
     /// Whether an event that was just charged leaves the limit [near]: as many events are in
@@ -223,46 +244,6 @@ impl SlidingLog {
     #[inline(always)]
     pub const fn emptied(slot: u64) -> u64 {
         slot & !Self::TIME
-    }
-
-    /// Writes the event that this CPU has claimed.
-    #[inline(always)]
-    fn write(&self, slots: &impl Log, look: Look, now: u64) -> u64 {
-        let (number, time) = (Self::number(look.seen), look.next & Self::TIME);
-        if self.moment(look.seen, now).lost {
-            slots.forget(time);
-        }
-        slots.store(Self::place(number), Self::slot(number, time));
-        Self::pack(number, time)
-    }
-
-    /// Decides about an event at `now`, given the control word.
-    #[inline(always)]
-    fn judge(
-        &self,
-        control: &impl Word,
-        slots: &impl Slots,
-        seen: u64,
-        now: u64,
-    ) -> Result<Look, Refusal> {
-        if !control.bound() {
-            return Err(Refusal::Contended);
-        }
-        if self.limit == 0 {
-            return Err(Refusal::Exceed);
-        }
-        let number = Self::number(seen);
-        let moment = self.moment(seen, now);
-        // Its slot must have been written in the last lap.
-        Self::written(slots, number.wrapping_sub(Self::LAP))?;
-        if !moment.quiet && !moment.lost {
-            let limit = if self.limit < Self::LAP { self.limit } else { Self::LAP };
-            let time = Self::written(slots, number.wrapping_sub(limit))?;
-            if Self::is_event(time) && !self.expired(time, moment.time) {
-                return Err(Refusal::Exceed);
-            }
-        }
-        Ok(Look { seen, next: Self::pack(number.wrapping_add(1), moment.time) })
     }
 
     #[inline(always)]

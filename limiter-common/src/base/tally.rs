@@ -10,6 +10,17 @@ pub struct Tally {
     pub bytes: u64,
 }
 
+impl Tally {
+    /// The sum of both.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(more.packets),
+            bytes: self.bytes.wrapping_add(more.bytes),
+        }
+    }
+}
+
 /// Adds a packet to a tally of this CPU.
 #[inline(always)]
 pub const fn add(tally: &mut Tally, bytes: u64) {

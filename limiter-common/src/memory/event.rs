@@ -59,7 +59,7 @@ pub struct EventStats {
 }
 
 impl EventStats {
-    /// EventStats of a CPU in each [`PERIOD`](Self::PERIOD).
+    /// Notices of a CPU in each [`PERIOD`](Self::PERIOD).
     pub const BUDGET: u64 = 256;
     /// Nanoseconds.
     pub const PERIOD: u64 = 1_000_000_000;

@@ -222,17 +222,18 @@ mod tests {
         assert_eq!(belong(&[1, 1, 1]), 2);
         // Two that come at once, because the first one waited on its way.
         assert_eq!(belong(&[0, 2, 6]), 2);
-        let opening = Handshake::new(KEY, 1, NOW);
-        assert_eq!(opening.repeated(NOW + Handshake::STEP - 1), None);
-        assert!(opening.repeated(NOW + Handshake::STEP).is_some());
-        assert_eq!(Handshake::new(KEY, 1, NOW + SECOND).repeated(NOW), None);
     }
 
     #[test]
-    fn they_do_for_a_time() {
+    fn they_do_from_a_step_after_the_first_one_on_and_for_a_span() {
         let opening = Handshake::new(KEY, 1, NOW);
-        assert!(opening.repeated(NOW + Handshake::SPAN).is_some());
-        assert_eq!(opening.repeated(NOW + Handshake::SPAN + 1), None);
+        let belongs = |after: u64| opening.repeated(NOW + after).is_some();
+        assert!(!belongs(Handshake::STEP - 1) && belongs(Handshake::STEP));
+        assert!(belongs(Handshake::SPAN) && !belongs(Handshake::SPAN + 1));
+        for seconds in 9..4_000 {
+            assert!(!belongs(seconds * SECOND), "{seconds}");
+        }
+        assert_eq!(opening.repeated(NOW - SECOND), None, "it is of the future");
     }
 
     /// Records in a set, at these times after [`NOW`].
@@ -288,14 +289,6 @@ mod tests {
                 _ => Handshake::new(1 << 44, 7, now - way as u64 * SECOND),
             };
             assert_eq!(oldest(at, now), 2, "{before} ns before");
-        }
-    }
-
-    #[test]
-    fn an_hour_later_a_connection_is_a_new_one() {
-        let opening = Handshake::new(KEY, 1, NOW);
-        for seconds in 9..4_000 {
-            assert_eq!(opening.repeated(NOW + seconds * SECOND), None, "{seconds}");
         }
     }
 }

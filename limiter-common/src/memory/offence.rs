@@ -186,18 +186,18 @@ mod tests {
             blocked: NOW + 1,
             last: NOW,
             blocks: 1,
-            ..state::Offence::NEW
+            ..state::Offence::default()
         };
         assert_eq!(room_among([blocked; 15]), None);
         let mut known = [blocked; 15];
         known[9] = state::Offence { blocked: NOW, ..blocked };
         assert_eq!(room_among(known), Some((10, rounded(NOW + LONGEST.most))), "it is over");
         // A source that goes on being over its limit, and one that has rested.
-        known[3] = state::Offence { last: NOW - 1, ..state::Offence::NEW };
+        known[3] = state::Offence { last: NOW - 1, ..state::Offence::default() };
         assert_eq!(room_among(known), Some((4, rounded(NOW - 1 + LONGEST.rest))));
-        known[4] = state::Offence { last: NOW - 20, ..state::Offence::NEW };
+        known[4] = state::Offence { last: NOW - 20, ..state::Offence::default() };
         assert_eq!(room_among(known).map(|(line, _)| line), Some(5));
-        known[14] = state::Offence::NEW;
+        known[14] = state::Offence::default();
         assert_eq!(room_among(known).map(|(line, _)| line), Some(15), "it is free");
     }
 
@@ -208,7 +208,7 @@ mod tests {
             blocked: NOW + LONGEST.most,
             last: NOW - LONGEST.most,
             blocks: 1,
-            ..state::Offence::NEW
+            ..state::Offence::default()
         };
         assert_eq!(room_among([blocked; 15]), Some((1, rounded(NOW + LONGEST.most))));
         let later = state::Offence { since: NOW - LONGEST.most + 1, ..blocked };

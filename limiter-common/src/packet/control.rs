@@ -24,32 +24,35 @@ use crate::{
     base::address::Address,
     packet::{
         headers::{Anomaly, Packet, Ports},
+        named::named,
         protocol::{ICMPV6, UDP},
     },
 };
 
-/// A row of the table of control protocols.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Protocol {
-    /// Neighbour and router discovery.
-    Ndp = 0,
-    /// Multicast listener discovery.
-    Mld = 1,
-    /// IGMP.
-    Igmp = 2,
-    /// VRRP.
-    Vrrp = 3,
-    /// BFD over a single hop.
-    Bfd = 4,
-    /// OSPF to the groups of routers.
-    Ospf = 5,
-    /// DHCP and DHCPv6 to an address that no router forwards.
-    Dhcp = 6,
-    /// OSPF to a unicast address.
-    OspfFar = 7,
-    /// DHCP and DHCPv6 to another unicast address.
-    DhcpFar = 8,
+named! {
+    /// A row of the table of control protocols, by its name in a policy. Rows of the same protocol share it.
+    #[repr(u8)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Protocol {
+        /// Neighbour and router discovery.
+        Ndp = 0, "ndp";
+        /// Multicast listener discovery.
+        Mld = 1, "mld";
+        /// IGMP.
+        Igmp = 2, "igmp";
+        /// VRRP.
+        Vrrp = 3, "vrrp";
+        /// BFD over a single hop.
+        Bfd = 4, "bfd";
+        /// OSPF to the groups of routers.
+        Ospf = 5, "ospf";
+        /// DHCP and DHCPv6 to an address that no router forwards.
+        Dhcp = 6, "dhcp";
+        /// OSPF to a unicast address.
+        OspfFar = 7, "ospf";
+        /// DHCP and DHCPv6 to another unicast address.
+        DhcpFar = 8, "dhcp";
+    }
 }
 
 const IGMP: u8 = 2;
@@ -88,19 +91,6 @@ pub const fn hops_of(protocol: u8, port: u16, icmp_type: u8) -> Option<u8> {
 }
 
 impl Protocol {
-    /// Every row, in the order of its number.
-    pub const ALL: [Self; 9] = [
-        Self::Ndp,
-        Self::Mld,
-        Self::Igmp,
-        Self::Vrrp,
-        Self::Bfd,
-        Self::Ospf,
-        Self::Dhcp,
-        Self::OspfFar,
-        Self::DhcpFar,
-    ];
-
     /// The row of a packet; `None` for an ordinary one.
     #[inline(always)]
     pub const fn of(packet: &Packet) -> Option<Self> {
@@ -145,19 +135,6 @@ impl Protocol {
                 if may_send { Some(Self::Mld) } else { None }
             }
             _ => None,
-        }
-    }
-
-    /// Its name in a policy. Rows of the same protocol share it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ndp => "ndp",
-            Self::Mld => "mld",
-            Self::Igmp => "igmp",
-            Self::Vrrp => "vrrp",
-            Self::Bfd => "bfd",
-            Self::Ospf | Self::OspfFar => "ospf",
-            Self::Dhcp | Self::DhcpFar => "dhcp",
         }
     }
 

@@ -5,6 +5,7 @@ pub mod extension;
 pub mod frame;
 pub mod headers;
 pub mod link;
+mod named;
 pub mod parse;
 pub mod plain;
 pub mod protocol;

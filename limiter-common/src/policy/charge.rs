@@ -122,7 +122,10 @@ pub trait Group {
     fn find(&mut self, place: usize) -> Option<Self::Word>;
 
     /// The state that [`find`](Group::find) did not have, created fresh; `None` when none can be had.
-    fn create(&mut self, place: usize) -> Option<Self::Word>;
+    #[inline(always)]
+    fn create(&mut self, _place: usize) -> Option<Self::Word> {
+        None
+    }
 }
 
 /// What came of a charge, or of taking one back.
@@ -175,21 +178,9 @@ pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
     group.bill().note_near(bit, is_near);
 }
 
-/// Charges the limits at some places of a group that all conform. If one refuses after all, [`Bill::refused`] says
-/// which; what was charged before is to be [taken back](refund).
-#[inline(always)]
-pub fn charge<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
-    for place in places {
-        for tries in 0..TRIES {
-            if charge_at(group, place, tries, now) == Charge::Made {
-                break;
-            }
-        }
-    }
-}
-
 /// Charges the limit at a place, if it is due: at the first of the [`TRIES`], number 0, as it was looked at; at a later one, it
-/// is looked at anew. A race that is lost at the last one refuses the packet.
+/// is looked at anew. A race that is lost at the last one refuses the packet. Where it refuses, what was charged before is to
+/// be [taken back](refund_at).
 #[inline(always)]
 pub fn charge_at<G: Group>(group: &mut G, place: usize, tries: u32, now: u64) -> Charge {
     let bill = group.bill();
@@ -238,18 +229,6 @@ fn look_again<G: Group>(
     *group.look(place) = look;
     note_near(group, place, now);
     Ok(())
-}
-
-/// Takes back what was charged to the limits at some places of a group.
-#[inline(always)]
-pub fn refund<G: Group>(group: &mut G, places: Range<usize>, now: u64) {
-    for place in places {
-        for _ in 0..TRIES {
-            if refund_at(group, place, now) == Charge::Made {
-                break;
-            }
-        }
-    }
 }
 
 /// Takes back what was charged to the limit at a place.

@@ -73,28 +73,17 @@ impl Budgets {
         self.protocols & Self::NON_IP != 0
     }
 
-    /// What a frame that is not IP makes of their word; `None` if that has no budget left.
+    /// What each source may send of a protocol.
     #[inline(always)]
-    pub fn charge_non_ip(&self, word: u64, now: u64) -> Option<u64> {
-        charge(&self.non_ip, word, now)
-    }
-
-    /// What a packet makes of the word of its protocol; `None` if that has no budget left.
-    #[inline(always)]
-    pub fn charge_link(&self, word: u64, now: u64) -> Option<u64> {
-        charge(&self.link, word, now)
-    }
-
-    /// What a packet makes of the word of its source; `None` if that has no budget left.
-    #[inline(always)]
-    pub fn charge_source(&self, protocol: Protocol, word: u64, now: u64) -> Option<u64> {
-        charge(if protocol.is_far() { &self.far } else { &self.source }, word, now)
+    pub const fn of_source(&self, protocol: Protocol) -> &Gcra {
+        if protocol.is_far() { &self.far } else { &self.source }
     }
 }
 
-/// A word that no charge can have made, such as one of another rate, becomes that of a budget which was just used up.
+/// What a packet makes of the word of a budget; `None` if nothing is left of that. A word that no charge can have made, such
+/// as one of another rate, becomes that of a budget which was just used up.
 #[inline(always)]
-pub(crate) fn charge(budget: &Gcra, word: u64, now: u64) -> Option<u64> {
+pub fn charge(budget: &Gcra, word: u64, now: u64) -> Option<u64> {
     match budget.decide(word, now, 1) {
         Decision::Conform(next) | Decision::Lost(next) => Some(next),
         Decision::Exceed => None,

@@ -5,20 +5,16 @@
 //! keeps what it was charged, so that this is made up for then. A place there is given away when its debt is
 //! paid, and where untracked packets pass, a packet later: then nothing would have to be made up for. Where no place
 //! is, the first packet gets an entry as the second does; if it owes nothing, as no limit is about it, it
-//! mostly does without.
-//!
-//! What becomes of a source by the lists takes no entry either: most of its packets do without, and while one is to
-//! be had that owes nothing, one of [`HELD_OF`] takes it, so that a source that sends many is known.
+//! mostly does without. So do most packets of sources that the lists name.
 //!
 //! So a flood of made-up sources, each of which sends a packet, touches one line of the cache for each,
 //! that which said that the source is not known, and where untracked packets pass, a word of another, and of one in 16
 //! a third, that of the marks, as somebody has its tag. It takes no entry away from anybody, as long as the
 //! places hold what is owed: [`PROBATION_SLOTS`] for each set, hence one for eight entries of the table.
 //!
-//! Where all entries of the set owe as well, one of them for a single packet, somebody has to be forgotten who
-//! owes. That is mostly the newcomer who came first, and an entry is taken by one first packet of
-//! [`HELD_OF`] alone, so that the flood goes on to cost what it did. A source that goes on sending is held
-//! by an entry after some [`HELD_OF`] packets (the sample and hold of Estan and Varghese, "New Directions
+//! Where all entries of the set owe as well, one of them for a single packet, one first packet of [`HELD_OF`] takes that,
+//! and the others replace the newcomer who came first, so that the flood goes on to cost what it did. A source that goes on
+//! sending is held by an entry after some [`HELD_OF`] packets (the sample and hold of Estan and Varghese, "New Directions
 //! in Traffic Measurement and Accounting", 2002), if it sends two before the entry that the first got is
 //! taken again: that takes [`HELD_OF`] first packets of others in the set for each entry there that owes
 //! for a single packet. One that is much slower is hardly ever held while the flood lasts.
@@ -34,7 +30,7 @@ use crate::{
 };
 
 /// Of so many packets without an entry, one takes it that could do without: of first ones for which somebody has to
-/// be forgotten, and of those of sources that the lists name.
+/// be forgotten, and of those of sources that the lists name, so that a source that sends many is known.
 pub const HELD_OF: u32 = 16;
 
 /// The lock of a set, a number that is another one after an entry was given away, and until when the

@@ -1,28 +1,16 @@
 //! The source table, and that of buckets by other keys: a set-associative table with tags says which entry is whose, and
-//! who has to make room.
+//! who has to make room. ARCHITECTURE.md tells the rules in section 4; these are the reasons.
 //!
-//! A source has its entry in one of the [`WAYS`] of the set that its hash tells. A set says in one
-//! cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that
-//! there is none, takes no chain of pointers. An unknown source has such a byte once in 16 times; four more bits, in
-//! another line, leave it to look at somebody else's entry for nothing once in 128. Nobody but the holder of a set's
-//! lock gives its entries away.
+//! A set says in one cache line whose its entries may be, by a byte of the hash, so that finding an entry, or that there is
+//! none, takes no chain of pointers. An unknown source has such a byte once in 16 times; four more bits, in another line,
+//! leave it to look at somebody else's entry for nothing once in 128. Nobody but the holder of a set's lock gives its
+//! entries away.
 //!
-//! Who comes when no way of a set is free has to come twice: see [`newcomer`](crate::table::probation).
-//!
-//! Room is made by those that lose nothing by it. An entry whose buckets are full again knows
-//! nothing that a new one does not, so one of these is given away that was not used since it was asked
-//! last. One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state
-//! out, nor a source its own. Where all of a set owe, newcomers among them, one that has sent a single
-//! packet is forgotten, mostly a newcomer, or one that owes to nothing but limits that are gone, or changed since. Who
-//! makes addresses up gets that one packet of each anyway; it can be had once more for about an eighth of
-//! a table's worth of them. If there is none of these either, the newcomer shares an entry with all that
-//! find no room: for that, a flood has to send two packets from each address, and as many again whenever
-//! those are refilled.
-//!
-//! Buckets by other keys than the source have sets of their own, behind those of the sources, and the same rules. A key
-//! gets an entry with its first packet. The entry is the bucket alone, so that whether it owes is all that there is to
-//! ask: one that owes no more than a packet may be forgotten where all others of its set owe. Keys that find no room
-//! share one bucket of their limit.
+//! Room is made by those that lose nothing by it: an entry whose buckets are full again knows nothing that a new one does
+//! not. One that owes is kept, whoever asks: a flood of made-up sources cannot wash a source's state out, nor a source its
+//! own. Where all of a set owe, one that has sent a single packet is forgotten. Who makes addresses up gets that one packet
+//! of each anyway; it can be had once more for about an eighth of a table's worth of them. For sources to share an overflow
+//! entry, a flood has to send two packets from each address, and as many again whenever those are refilled.
 
 use crate::{
     abi::table::{Set, WAYS},
@@ -283,10 +271,8 @@ pub fn room<W: Ways>(ways: &W, place: Place, now: u64) -> Room {
             Eviction::Idle => return Room::at(way),
             Eviction::Referenced => used = true,
             Eviction::Owes(until, single) => {
-                ways.set_debt(
-                    way,
-                    DebtUntil::until(until, now, single).with_tag_ext(debt.tag_ext()),
-                );
+                let owes = DebtUntil::until(until, now, single);
+                ways.set_debt(way, owes.with_tag_ext(debt.tag_ext()));
             }
         }
     }
@@ -304,10 +290,8 @@ fn single<W: Ways>(ways: &W, home: usize, now: u64) -> Room {
         }
         match ways.eviction(way, now) {
             Eviction::Owes(until, false) => {
-                ways.set_debt(
-                    way,
-                    DebtUntil::until(until, now, false).with_tag_ext(debt.tag_ext()),
-                );
+                let owes = DebtUntil::until(until, now, false);
+                ways.set_debt(way, owes.with_tag_ext(debt.tag_ext()));
             }
             Eviction::Owes(_, true) => return Room { way, owes: true },
             Eviction::Referenced | Eviction::Idle => return Room::at(way),

@@ -8,8 +8,8 @@ use limiter_common::{
         policer::{Look, Policer as _},
         rate::Rate,
     },
-    base::word::Word,
-    policy::charge::{self, Bill, Group},
+    base::word::{TRIES, Word},
+    policy::charge::{self, Bill, Charge, Group},
 };
 use loom::sync::Arc;
 
@@ -171,6 +171,13 @@ impl<'a> Packet<'a> {
         self.part = PARTS[part];
         self
     }
+
+    /// Does something to each limit of the part, as often as a race is lost.
+    fn each(&mut self, act: impl Fn(&mut Self, usize, u32) -> Charge) {
+        for place in 0..2 {
+            (0..TRIES).find(|tries| act(self, place, *tries) == Charge::Made);
+        }
+    }
 }
 
 impl<'a> Group for Packet<'a> {
@@ -197,25 +204,26 @@ impl<'a> Group for Packet<'a> {
     fn find(&mut self, place: usize) -> Option<Cell<'a>> {
         Some(Cell { entry: self.entry, place: self.part[place], bound: self.bound })
     }
-
-    fn create(&mut self, _: usize) -> Option<Cell<'a>> {
-        None
-    }
 }
 
 /// Decides about a packet that found the entry bound, in the order of the kernel half: the part that
 /// is looked at last is charged first.
 pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u64) -> Bill {
     let bill = Bill { applies, enforced: policy.enforced, ..Bill::default() };
-    let mut packet = Packet { entry, bound, policy, part: &[], bill, looks: [Look::NONE; LIMITS] };
+    let mut packet =
+        Packet { entry, bound, policy, part: &[], bill, looks: [Look::default(); LIMITS] };
     charge::look(packet.at(0), 0..2, NOW);
     charge::look(packet.at(1), 0..2, NOW);
     if packet.bill.refused == 0 {
-        charge::charge(packet.at(1), 0..2, NOW);
-        charge::charge(packet.at(0), 0..2, NOW);
+        for part in [1, 0] {
+            packet
+                .at(part)
+                .each(|packet, place, tries| charge::charge_at(packet, place, tries, NOW));
+        }
         if packet.bill.refused != 0 {
-            charge::refund(packet.at(0), 0..2, NOW);
-            charge::refund(packet.at(1), 0..2, NOW);
+            for part in [0, 1] {
+                packet.at(part).each(|packet, place, _| charge::refund_at(packet, place, NOW));
+            }
         }
     }
     packet.bill

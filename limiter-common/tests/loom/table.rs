@@ -80,7 +80,7 @@ impl TableEntry {
         let mut bill = Bill { applies, enforced: ALL, ..Bill::default() };
         let places = || (0..LIMITS).filter(|place| applies >> place & 1 != 0);
         let cell = |place| Cell { table_entry: self, place, bound };
-        let mut looks = [Look::NONE; LIMITS];
+        let mut looks = [Look::default(); LIMITS];
         for place in places() {
             let (gcra, cost) = (&policy.meters[place].gcra, policy.costs[place]);
             let seen = cell(place).load_acquire();

@@ -5,13 +5,17 @@ use std::collections::HashMap;
 use limiter_common::{
     algorithm::{
         concurrent::{Concurrent, ConcurrentError, Look, Signal, Socket},
+        meter::Meter,
         policer::Refusal,
         rate::SECOND,
     },
     base::slots::Slots as _,
 };
 
-use super::{random::Random, row::Row};
+use super::{
+    random::Random,
+    row::{Plain, Row},
+};
 
 const SEED: u64 = 0x6c65_6173_6573_7331;
 /// The unit of the times that are kept.
@@ -425,6 +429,30 @@ fn a_clock_that_went_far_back_gives_every_place_up() {
     assert!(packet(leases, &row, 3, Signal::Open, now / 2));
     assert!(packet(leases, &row, 1, Signal::Data, now / 2));
     assert!(!packet(leases, &row, 2, Signal::Data, now / 2), "the limit holds");
+}
+
+#[test]
+fn a_key_owes_as_long_as_it_has_a_connection() {
+    for idle in [SECOND, 7 * SECOND, 100 * SECOND, Concurrent::LONGEST] {
+        let (word, row) = (Plain::default(), Row::new());
+        let leases = Concurrent::new(5, idle).unwrap();
+        let measure = Meter::of_concurrent(leases).measure();
+        let owes = |now| measure.owes(word.get(), now) != 0;
+        let (mut now, step) = (1_000 * SECOND, idle / 23);
+        assert!(measure.is_wide() && !owes(now));
+        for number in 0..100 {
+            assert!(leases.stamp(&word, now), "nobody else is there");
+            assert!(packet(leases, &row, 9, Signal::Data, now));
+            now += step * (number % 5);
+            assert!(owes(now));
+        }
+        while leases.fill(&row, now) != 0 {
+            assert!(owes(now), "{idle}: it has its place still");
+            now += step;
+        }
+        now += idle / 4 + SECOND;
+        assert!(!owes(now), "{idle}: and not for much longer");
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use limiter_common::algorithm::{
     gcra::Gcra,
-    policer::Refusal,
+    meter::Meter,
+    policer::{Look, Refusal},
     rate::SECOND,
-    sliding_log::{Event, Look, SlidingLog, SlidingLogError},
+    sliding_log::{Event, SlidingLog, SlidingLogError},
 };
 
 use super::{
@@ -337,6 +338,28 @@ fn a_clock_that_went_far_back_admits_one() {
     }
     let after = [0, 0, 0, 0].map(|_| state.admit(log, back + SECOND).is_ok());
     assert_eq!(after, [true, true, true, false]);
+}
+
+#[test]
+fn a_log_owes_until_its_last_event_leaves_the_window() {
+    let (state, log) = (State::new(), SlidingLog::new(3, 10 * SECOND).unwrap());
+    let (meter, begin) = (Meter::of_sliding_log(log), 1_000 * SECOND);
+    let owes = |now| meter.measure().owes(state.control.get(), now);
+    let is_single = |now| log.is_single(state.control.get(), &state.slots, now);
+    assert!(meter.measure().is_wide());
+    assert_eq!(owes(begin), 0, "a new one");
+    for (event, single) in [(0, true), (1, false), (2, false)] {
+        let now = begin + event * SECOND;
+        state.admit(log, now).unwrap();
+        assert_eq!((owes(now), is_single(now)), (10 * SECOND, single), "{event}");
+    }
+    // A clock that is behind finds the last event to come.
+    assert_eq!(owes(begin), 10 * SECOND);
+    assert_eq!([owes(begin + 12 * SECOND - 1), owes(begin + 12 * SECOND)], [1, 0]);
+    assert!(is_single(begin + 11 * SECOND));
+    let next = Meter::of_sliding_log(SlidingLog::new(9, 20 * SECOND).unwrap());
+    let carried = next.carry(state.control.get(), meter.measure(), begin);
+    assert_eq!(carried, state.control.get(), "events stay under other numbers");
 }
 
 #[test]

@@ -177,8 +177,8 @@ pub(crate) fn packet_slot() -> u32 {
 #[map]
 pub(crate) static UNLOADED: PerCpuArray<Tally> = PerCpuArray::with_max_entries(INTERFACES, 0);
 
-/// The tables that this one takes the place of, whose values may be longer than here; see
-/// `limiter_common::abi::layout::old_map`.
+/// The tables that this one takes the place of, by the names of their maps behind `OLD_`. Their values may be longer than
+/// here.
 #[map]
 pub(crate) static OLD_SETS: Array<Set> = Array::with_max_entries(1, 0);
 
@@ -199,7 +199,10 @@ pub(crate) static OLD_WIDE_STATE: Array<WideState> = Array::with_max_entries(1, 
 
 /// See `limiter_common::abi::layout::global::OLD_TABLES`. It is read field by field.
 #[unsafe(no_mangle)]
-pub(crate) static OLD_TABLES: Global<OldTables> = Global::new(OldTables::NONE);
+pub(crate) static OLD_TABLES: Global<OldTables> = Global::new({
+    // SAFETY: it is made of integers and arrays of them, which may be 0.
+    unsafe { core::mem::zeroed() }
+});
 
 /// See `limiter_common::abi::layout::global::HAS_FURTHER`.
 #[unsafe(no_mangle)]

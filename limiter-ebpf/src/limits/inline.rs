@@ -204,11 +204,6 @@ impl Group for Inline<'_> {
     }
 
     #[inline(always)]
-    fn create(&mut self, _: usize) -> Option<BoundWord> {
-        None
-    }
-
-    #[inline(always)]
     fn bill(&mut self) -> &mut Bill {
         // So that no address in it is kept over the loop: there is no room on the stack.
         &mut self.scratch.reread().bill

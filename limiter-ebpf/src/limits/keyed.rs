@@ -470,10 +470,4 @@ impl Group for Places<'_> {
             BoundWord::new(&raw mut (*bucket).word, &raw const (*bucket).binding, target)
         })
     }
-
-    /// It is made where it is brought up to date.
-    #[inline(always)]
-    fn create(&mut self, _: usize) -> Option<BoundWord> {
-        None
-    }
 }

@@ -73,7 +73,7 @@ fn non_ip() -> Option<Verdict> {
     for tries in 0..TRIES {
         word.back_off(tries);
         let seen = word.load();
-        let Some(next) = budgets.charge_non_ip(seen, now) else {
+        let Some(next) = control::charge(&budgets.non_ip, seen, now) else {
             return Some(refuse(Reason::NonIpExceed, &policy));
         };
         if (Look { seen, next }).commit(word).is_ok() {
@@ -148,12 +148,12 @@ fn charge_both(epoch: u32, protocol: u32, place: u32) -> Option<u32> {
     };
     let now = clock::now();
     let (seen, source_seen) = (link.load(), source.load());
-    let Some(next) = budgets.charge_link(seen, now) else { return Some(EXCEEDS) };
+    let Some(next) = control::charge(&budgets.link, seen, now) else { return Some(EXCEEDS) };
     // A word of nobody stays as it is: Linux 6.1 does not see that a pointer which may not be there is not used then.
     let source_next = if place == control::SOURCES {
         source_seen
     } else {
-        match budgets.charge_source(protocol, source_seen, now) {
+        match control::charge(budgets.of_source(protocol), source_seen, now) {
             Some(next) => next,
             None => return Some(EXCEEDS),
         }

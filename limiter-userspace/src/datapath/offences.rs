@@ -104,7 +104,7 @@ impl Maps {
                 // One that made room for another meanwhile is gone.
                 match sys::lookup::<u32, OffenceRecord>(map, line)? {
                     Some(record) if record.key == *key => {
-                        sys::update(map, &[*line], &[OffenceRecord::NEW])
+                        sys::update(map, &[*line], &[OffenceRecord::default()])
                     }
                     _ => Ok(()),
                 }

@@ -18,7 +18,7 @@ use limiter_common::{
         build::Build,
         description::{Batch, Description, OldTables, Request},
         interface::Interface,
-        layout::{BUILDS, CHUNK, TALLIES, global, map, old_map, program, shared},
+        layout::{BUILDS, CHUNK, TALLIES, global, map, program, shared},
         push::Push,
         table::{Set, WAYS},
     },
@@ -408,12 +408,22 @@ fn open(
     let test = u32::from(clock != Clock::Monotonic);
     let tick = clock.tick();
     let tells_length = u32::from(kernel_has(5, 18));
-    let tables = from.map_or(OldTables::NONE, |from| from.tables);
+    let tables = from.map(|from| from.tables).unwrap_or_default();
     // The maps in use may be exchanged meanwhile.
     let in_use = pins.map(Pins::in_use).transpose()?;
     let pins = in_use.as_ref();
     let further = pins.map(|pins| pinned(pins, map::FURTHER_LIMITS)).transpose()?.flatten();
     let has_further = u32::from(further.map_or(Ok(true), |map| has_further(&map))?);
+    // The names in the object of maps of the tables that state is carried over from.
+    let old = [
+        map::SETS,
+        map::SOURCES,
+        map::BUCKETS,
+        map::MEASURES,
+        map::WIDE_STATE,
+        map::FURTHER_LIMITS,
+    ]
+    .map(|of| (format!("OLD_{of}"), of));
     let mut loader = EbpfLoader::new();
     loader
         .override_global(global::HAS_FURTHER, &has_further, true)
@@ -427,16 +437,9 @@ fn open(
             loader.map_pin_path(shape.name, pins.map(shape.name));
         }
     }
-    for (name, of) in [
-        (old_map::SETS, map::SETS),
-        (old_map::SOURCES, map::SOURCES),
-        (old_map::BUCKETS, map::BUCKETS),
-        (old_map::MEASURES, map::MEASURES),
-        (old_map::WIDE_STATE, map::WIDE_STATE),
-        (old_map::FURTHER_LIMITS, map::FURTHER_LIMITS),
-    ] {
+    for (name, of) in &old {
         let Some(from) = from else { continue };
-        let is_there = match of {
+        let is_there = match *of {
             map::WIDE_STATE => from.tables.has_wide != 0,
             map::FURTHER_LIMITS => from.tables.has_further != 0,
             _ => true,

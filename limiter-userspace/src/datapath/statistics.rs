@@ -283,7 +283,6 @@ pub(crate) fn accumulate(sum: &mut Counters, counters: &Counters) {
     }
 }
 
-pub(super) fn add(sum: &mut Tally, tally: Tally) {
-    sum.packets = sum.packets.wrapping_add(tally.packets);
-    sum.bytes = sum.bytes.wrapping_add(tally.bytes);
+const fn add(sum: &mut Tally, tally: Tally) {
+    *sum = sum.plus(tally);
 }

@@ -97,7 +97,7 @@ fn of_non_ip(tables: &Tables<'_>, what: NonIp, slot: u32, now: u64) -> Result<Re
     }
     let links: Option<[u64; ROWS]> = tables.maps.entry(map::CONTROL_LINKS, &slot)?;
     let word = links.unwrap_or_default()[NON_IP_ROW];
-    let conforms = budgets.charge_non_ip(word, now).is_some();
+    let conforms = control::charge(&budgets.non_ip, word, now).is_some();
     Ok(if conforms { Reason::NonIp } else { Reason::NonIpExceed })
 }
 
@@ -137,11 +137,12 @@ fn of_control(tables: &Tables<'_>, packet: &Packet, slot: u32, now: u64) -> Resu
     let has_source = match control::place(packet, protocol, tables.settings.seed) {
         Some(place) => {
             let word: Option<u64> = tables.maps.entry(map::CONTROL_SOURCES, &place)?;
-            budgets.charge_source(protocol, word.unwrap_or_default(), now).is_some()
+            let budget = budgets.of_source(protocol);
+            control::charge(budget, word.unwrap_or_default(), now).is_some()
         }
         None => true,
     };
-    let conforms = has_source && budgets.charge_link(link, now).is_some();
+    let conforms = has_source && control::charge(&budgets.link, link, now).is_some();
     Ok(Some(if conforms { Reason::Control } else { Reason::ControlExceed }))
 }
 
@@ -323,7 +324,7 @@ pub(super) fn source_key(tables: &Tables<'_>, address: Address) -> Address {
     address.masked(&tables.settings.mask)
 }
 
-/// Limits whose state was read, for the check.
+/// Limits whose state was read, for the check. None is made: a missing one is full, and a check stores nothing.
 struct Places<const N: usize> {
     bits: [u64; N],
     meters: [Option<(Meter, u64)>; N],
@@ -333,8 +334,8 @@ struct Places<const N: usize> {
 }
 
 impl<const N: usize> Places<N> {
-    const fn new(bill: Bill) -> Self {
-        let (bits, looks) = ([0; N], [Look::NONE; N]);
+    fn new(bill: Bill) -> Self {
+        let (bits, looks) = ([0; N], [Look::default(); N]);
         Self { bits, meters: [None; N], states: [None; N], looks, bill }
     }
 
@@ -367,10 +368,5 @@ impl<const N: usize> Group for Places<N> {
 
     fn find(&mut self, place: usize) -> Option<Still> {
         self.states[place]
-    }
-
-    /// Never makes state: a missing one is full, and a check stores nothing.
-    fn create(&mut self, _: usize) -> Option<Still> {
-        None
     }
 }

@@ -244,7 +244,7 @@ impl SourceState {
 /// The entry that a source on probation would be given.
 fn first_seen(address: Address, newcomer: ProbationSlot) -> WholeSource {
     let passed = Tally { packets: 1, bytes: newcomer.facts.bytes() };
-    let entry = table::Source { address, passed, ..table::Source::NEW };
+    let entry = table::Source { address, passed, ..table::Source::default() };
     WholeSource { entry, ..WholeSource::default() }
 }
 

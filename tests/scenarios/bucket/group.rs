@@ -7,8 +7,8 @@ use limiter_common::{
         meter::Meter,
         policer::{Look, Policer as _},
     },
-    base::word::Word,
-    policy::charge::{self, Bill, Group},
+    base::word::{TRIES, Word},
+    policy::charge::{self, Bill, Charge, Group},
 };
 
 /// The number of limits. The bit of each is its place; the first is the narrowest.
@@ -127,7 +127,7 @@ impl Policy {
     /// limits, charge the inline ones.
     pub(super) fn decide(&self, words: &Words, applies: u64, now: u64) -> Bill {
         let bill = Bill { applies, enforced: self.enforced, ..Bill::default() };
-        let looks = [Look::NONE; PLACES];
+        let looks = [Look::default(); PLACES];
         let mut packet = Packet { policy: self, words, now, part: &[], bill, looks };
         for part in [INLINE, KEYED] {
             packet.part = part;
@@ -138,12 +138,12 @@ impl Policy {
         }
         for part in [KEYED, INLINE] {
             packet.part = part;
-            charge::charge(&mut packet, 0..2, now);
+            packet.each(|packet, place, tries| charge::charge_at(packet, place, tries, now));
         }
         if packet.bill.refused != 0 {
             for part in [INLINE, KEYED] {
                 packet.part = part;
-                charge::refund(&mut packet, 0..2, now);
+                packet.each(|packet, place, _| charge::refund_at(packet, place, now));
             }
         }
         packet.bill
@@ -158,6 +158,15 @@ struct Packet<'a> {
     part: &'static [usize],
     bill: Bill,
     looks: [Look; PLACES],
+}
+
+impl Packet<'_> {
+    /// Does something to each limit of the part, as often as a race is lost.
+    fn each(&mut self, act: impl Fn(&mut Self, usize, u32) -> Charge) {
+        for place in 0..2 {
+            (0..TRIES).find(|tries| act(self, place, *tries) == Charge::Made);
+        }
+    }
 }
 
 impl<'a> Group for Packet<'a> {

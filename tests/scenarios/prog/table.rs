@@ -203,7 +203,7 @@ fn totals_of_a_source_are_exact_beyond_the_word_that_they_are_counted_in() {
         let packets = before + packet;
         assert_eq!(totals(&program), Tally { packets, bytes: packets * bytes }, "{packet}");
     }
-    let mut written = Source::NEW;
+    let mut written = Source::default();
     program.change_source(&key, |it| written = *it).unwrap();
     assert_eq!(written.passed, Tally { packets: half, bytes: half * bytes });
     let left = Tally { packets: 7, bytes: 7 * bytes };

@@ -1,7 +1,7 @@
 //! Events that are not asked about, and events that are given back later. Both are for a log that nobody else moves meanwhile.
 
-use super::{Event, Log, Look, SlidingLog};
-use crate::base::word::Word;
+use super::{Event, Log, SlidingLog};
+use crate::{algorithm::policer::Look, base::word::Word};
 
 impl SlidingLog {
     /// Charges so many events at `now` (nanoseconds), whether they conform or not. A log has room for [`MOST`](Self::MOST) events

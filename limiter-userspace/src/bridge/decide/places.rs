@@ -59,14 +59,14 @@ enum State {
 
 impl Place {
     /// The row and the key of the request at a place of the bill, what it costs, and whether it is charged.
-    pub(super) const fn new(
+    pub(super) fn new(
         item: usize,
         (row, key): (usize, Key),
         (cost, is_charged): (u64, bool),
         numbers: usize,
         shared: Entry,
     ) -> Self {
-        let (items, state, look) = (1 << item, State::Shared(shared), Look::NONE);
+        let (items, state, look) = (1 << item, State::Shared(shared), Look::default());
         let (repeat, lease) = (Repeat::Charged, None);
         Self { row, key, items, is_charged, cost, numbers, state, look, repeat, lease }
     }

@@ -66,7 +66,7 @@ pub(super) fn bring(old: &Old, maps: &Maps) -> Result<u32> {
 /// What an old entry, and what is beside it, owes to limits, in an entry that is not bound yet. What it counted stays there.
 fn copy(layout: &Description, entry: &Value, beside: Option<&Value>) -> WholeSource {
     let in_entry = if layout.entry_places == 0 { INLINE } else { layout.entry_places as usize };
-    let mut copied = WholeSource { entry: Source::NEW, ..WholeSource::default() };
+    let mut copied = WholeSource::default();
     for place in 0..INLINE {
         let (value, fields, at) = match place.checked_sub(in_entry) {
             None => {

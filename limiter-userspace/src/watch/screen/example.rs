@@ -57,7 +57,7 @@ pub(crate) fn reading(taken: Instant, time: Duration, scan: bool) -> Reading {
         ],
     };
     for (reason, tally) in
-        [(Reason::Conform, ordinary), (Reason::NonIp, other), (Reason::Exceed, sum(syns, flood))]
+        [(Reason::Conform, ordinary), (Reason::NonIp, other), (Reason::Exceed, syns.plus(flood))]
     {
         snapshot.reasons[reason.index()] = tally;
     }
@@ -201,10 +201,6 @@ fn grown(seconds: f64, rate: f64) -> u64 {
 
 const fn tally(packets: u64, length: u64) -> Tally {
     Tally { packets, bytes: packets * length }
-}
-
-const fn sum(one: Tally, other: Tally) -> Tally {
-    Tally { packets: one.packets + other.packets, bytes: one.bytes + other.bytes }
 }
 
 const fn part(tally: Tally, parts: u64) -> Tally {

@@ -1,0 +1,28 @@
+//! Enums whose variants have numbers and names.
+
+/// Makes an enum that has a number and a name beside each variant. Numbers go up by one, from 0 on.
+macro_rules! named {
+    (
+        $(#[$about:meta])*
+        pub enum $of:ident { $($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)+ }
+    ) => {
+        $(#[$about])*
+        pub enum $of {
+            $($(#[$doc])* $variant = $number,)+
+        }
+
+        impl $of {
+            /// All of them, each at its number.
+            pub const ALL: [Self; [$($number),+].len()] = [$(Self::$variant),+];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+pub(in crate::packet) use named;
