@@ -77,10 +77,8 @@ pub enum Error {
         /// The directory of the instance.
         directory: PathBuf,
     },
-    /// The programs on an interface cannot be replaced by those of this version.
-    #[error(
-        "{interface}: its programs run on, as those of this version cannot replace them: {source}"
-    )]
+    /// The programs on an interface cannot all be replaced by those of this version.
+    #[error("{interface}: not all of its programs could be replaced by this version's: {source}")]
     NotReplaced {
         /// The interface.
         interface: String,

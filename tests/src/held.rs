@@ -89,6 +89,11 @@ impl Held {
         const LISTENER: RawFd = 200;
         let filter = call.filter();
         let hold = move || {
+            // A command that is held waits for good once nobody listens, as it has the listener itself.
+            // SAFETY: the call has no pointers.
+            if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+                return Err(io::Error::last_os_error());
+            }
             let program =
                 libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
             // SAFETY: the program outlives the call, and has as many steps as it says.
@@ -109,9 +114,10 @@ impl Held {
         // SAFETY: between fork and exec it only makes system calls.
         unsafe { command.pre_exec(hold) };
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let process = command.spawn().with_context(|| format!("cannot run {line}"))?;
-        let listener = taken(process.id(), LISTENER);
-        let listener = listener.with_context(|| format!("cannot listen to {line}"))?;
+        let mut process = command.spawn().with_context(|| format!("cannot run {line}"))?;
+        let listener = taken(process.id(), LISTENER)
+            .inspect_err(|_| kill(&mut process))
+            .with_context(|| format!("cannot listen to {line}"))?;
         let mut held = Self { line, process, listener, waiting: None };
         held.wait()?;
         ensure!(held.waiting.is_some(), "{} ended without the call", held.line);

@@ -38,27 +38,30 @@ pub trait Word {
         true
     }
 
-    /// Waits before one of the [tries](TRIES) to move a word, or to take a lock, that another CPU was first at: not at all
-    /// before the first one, number 0, and twice as long before each later one. If CPUs at one word did not wait, each move
-    /// would make all the others try in vain, and the line of the word would be with who tries in vain for most of the time.
+    /// Waits for about [`wait`] before a try to take a lock that another CPU has.
     fn back_off(&self, tries: u32) {
-        for _ in 0..moments(tries) {
+        for _ in 0..wait(tries) {
             core::hint::spin_loop();
         }
     }
 }
 
-/// How often a CPU tries to move a word that others move: for some 0.2 ms, if each of the tries is in vain.
+/// How often a CPU tries to move a word that other CPUs move.
 pub const TRIES: u32 = 12;
 
-/// How often a CPU tries to take a lock, or looks whether it was given back: for some 10 us. The host may have stopped a virtual
-/// CPU that has the lock, so it is no use to wait for longer.
+/// The races for words, all together, after which a packet waits before the next try. It waits for 82 us in all then.
+pub const RACES: u32 = 10;
+
+/// How often a CPU tries to take a lock, or looks whether it was given back: for 10 us. The host may have stopped a virtual CPU
+/// that has the lock, so it is no use to wait for longer.
 pub const LOCK_TRIES: u32 = 8;
 
-/// How long a CPU [backs off](Word::back_off) before a try, in moments of some tens of nanoseconds.
+/// Nanoseconds for which a CPU waits before a try: none before the first one, number 0, then 80, and twice as long before each
+/// later one. If CPUs at one word did not wait, each of them would make all the others fail, and the line of the word would be
+/// with who tries in vain for most of the time.
 #[inline(always)]
-pub const fn moments(tries: u32) -> u32 {
-    (1 << tries) & !1
+pub const fn wait(tries: u32) -> u64 {
+    if tries == 0 { 0 } else { 40 << tries }
 }
 
 /// A word that a CPU may store into without an exchange, as no other CPU does so at that moment, or as it does not matter

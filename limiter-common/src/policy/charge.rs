@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use crate::{
     algorithm::policer::{Look, Policer, Refusal},
-    base::word::{TRIES, Word},
+    base::word::Word,
     packet::reason::Reason,
 };
 
@@ -133,7 +133,7 @@ pub trait Group {
 pub enum Charge {
     /// It is made.
     Made,
-    /// Another CPU was first, so it can be tried again.
+    /// Another CPU was first, so it can be tried again. Who gives that up [refuses](Bill::refuse) the packet.
     LostRace,
 }
 
@@ -178,11 +178,10 @@ pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
     group.bill().note_near(bit, is_near);
 }
 
-/// Charges the limit at a place, if it is due: at the first of the [`TRIES`], number 0, as it was looked at; at a later one, it
-/// is looked at anew. A race that is lost at the last one refuses the packet. Where it refuses, what was charged before is to
-/// be [taken back](refund_at).
+/// Charges the limit at a place, if it is due, as it was looked at; `anew` says that it is to be looked at again, as another CPU
+/// moved its word. Where it refuses after all, what was charged before is to be [taken back](refund_at).
 #[inline(always)]
-pub fn charge_at<G: Group>(group: &mut G, place: usize, tries: u32, now: u64) -> Charge {
+pub fn charge_at<G: Group>(group: &mut G, place: usize, anew: bool, now: u64) -> Charge {
     let bill = group.bill();
     let due = if bill.refused == 0 { bill.due() } else { 0 };
     let bit = group.bit(place) & due;
@@ -197,19 +196,14 @@ pub fn charge_at<G: Group>(group: &mut G, place: usize, tries: u32, now: u64) ->
         group.bill().refuse(bit, Refusal::Contended);
         return Charge::Made;
     };
-    if tries != 0
-        && let Err(refusal) = look_again(group, place, word, now)
-    {
+    if anew && let Err(refusal) = look_again(group, place, word, now) {
         group.bill().refuse(bit, refusal);
         return Charge::Made;
     }
-    if group.look(place).commit(word).is_ok() {
-        group.bill().charged |= bit;
-    } else if tries + 1 < TRIES {
+    if group.look(place).commit(word).is_err() {
         return Charge::LostRace;
-    } else {
-        group.bill().refuse(bit, Refusal::Contended);
     }
+    group.bill().charged |= bit;
     Charge::Made
 }
 

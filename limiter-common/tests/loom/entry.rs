@@ -5,7 +5,7 @@ use limiter_common::{
         binding::{Binding, Bucket, Standing, bind},
         gcra::Gcra,
         meter::Meter,
-        policer::{Look, Policer as _},
+        policer::{Look, Policer as _, Refusal},
         rate::Rate,
     },
     base::word::{TRIES, Word},
@@ -172,10 +172,23 @@ impl<'a> Packet<'a> {
         self
     }
 
-    /// Does something to each limit of the part, as often as a race is lost.
-    fn each(&mut self, act: impl Fn(&mut Self, usize, u32) -> Charge) {
+    /// Charges each limit of the part as it was looked at, and then those that another CPU was first at, anew.
+    fn charge(&mut self) {
+        let lost =
+            [0, 1].map(|place| charge::charge_at(self, place, false, NOW) == Charge::LostRace);
+        for place in (0..2).filter(|place| lost[*place]) {
+            let mut tries = 0..TRIES;
+            if tries.all(|_| charge::charge_at(self, place, true, NOW) == Charge::LostRace) {
+                let bit = self.bit(place);
+                self.bill.refuse(bit, Refusal::Contended);
+            }
+        }
+    }
+
+    /// Takes back what was charged to the limits of the part.
+    fn refund(&mut self) {
         for place in 0..2 {
-            (0..TRIES).find(|tries| act(self, place, *tries) == Charge::Made);
+            (0..TRIES).find(|_| charge::refund_at(self, place, NOW) == Charge::Made);
         }
     }
 }
@@ -216,13 +229,11 @@ pub(crate) fn decide(entry: &Entry, bound: Binding, policy: &Policy, applies: u6
     charge::look(packet.at(1), 0..2, NOW);
     if packet.bill.refused == 0 {
         for part in [1, 0] {
-            packet
-                .at(part)
-                .each(|packet, place, tries| charge::charge_at(packet, place, tries, NOW));
+            packet.at(part).charge();
         }
         if packet.bill.refused != 0 {
             for part in [0, 1] {
-                packet.at(part).each(|packet, place, _| charge::refund_at(packet, place, NOW));
+                packet.at(part).refund();
             }
         }
     }

@@ -78,29 +78,29 @@ impl StoreWord for Plain {
     }
 }
 
-/// Charges a packet that conformed at `look`; a race that is lost is decided anew, as the kernel half does.
+/// Charges a packet that conformed at `look`; after a race that is lost, it is looked at anew.
 fn charge(
     policer: &impl Policer,
     word: impl Word + Copy,
     mut look: Look,
     cost: u64,
 ) -> Result<(), Refusal> {
-    for tries in 1..=TRIES {
+    for _ in 0..TRIES {
         if look.commit(word).is_ok() {
             return Ok(());
         }
-        word.back_off(tries);
+        thread::yield_now();
         look = policer.look(&word, NOW, cost)?;
     }
     Err(Refusal::Contended)
 }
 
-/// Takes a charge back, as the kernel half does.
+/// Takes a charge back.
 fn refund(policer: &impl Policer, word: impl Word + Copy, now: u64, cost: u64) {
-    for tries in 0..TRIES {
-        word.back_off(tries);
+    for _ in 0..TRIES {
         if policer.try_refund(word, now, cost) {
             break;
         }
+        thread::yield_now();
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     kernel::{
         atomics::MapWord,
         maps::{LIMITS, SHARED_SOURCES},
-        scratch::PacketScratch,
+        scratch::{PacketScratch, lose_race},
     },
 };
 
@@ -70,12 +70,12 @@ pub(crate) fn may_be_blocked(now: u64) -> bool {
 #[inline(never)]
 pub(crate) extern "C" fn note_block(until: u64) -> u32 {
     let Some(latest) = latest() else { return 0 };
-    for tries in 0..TRIES {
-        latest.back_off(tries);
+    for _ in 0..TRIES {
         let seen = latest.load();
         if seen >= until || latest.compare_exchange(seen, until) == seen {
             break;
         }
+        lose_race();
     }
     0
 }

@@ -14,13 +14,12 @@
 use core::{
     ffi::c_void,
     intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd},
-    ptr,
 };
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_loop};
 use limiter_common::{
     algorithm::binding::Binding,
-    base::word::{StoreWord, Word, moments},
+    base::word::{self, StoreWord, Word},
 };
 
 /// A word of a map value that no binding is asked for.
@@ -57,7 +56,9 @@ impl Word for MapWord {
 
     #[inline(always)]
     fn back_off(&self, tries: u32) {
-        back_off(tries);
+        if tries != 0 {
+            wait_before(tries);
+        }
     }
 }
 
@@ -159,27 +160,24 @@ pub(crate) unsafe fn add(counter: *mut u64, delta: u64) {
     }
 }
 
-/// Waits as [`Word::back_off`] does.
-#[inline(always)]
-pub(crate) fn back_off(tries: u32) {
-    if tries != 0 {
-        wait(moments(tries));
-    }
-}
-
-/// Waits for so many moments.
+/// Waits before a try, as [`word::wait`] says.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn wait(moments: u32) -> u32 {
-    // SAFETY: the helper calls a function of this program, which has no precondition, with a pointer that it does not use.
-    unsafe { bpf_loop(moments, pass_a_moment as *mut c_void, ptr::null_mut(), 0) };
+pub(crate) extern "C" fn wait_before(tries: u32) -> u32 {
+    // No try has a larger number, so the wait is short; the verifier need not know.
+    let wait = word::wait(tries & 15);
+    // SAFETY: the helper has no precondition.
+    let mut until = unsafe { bpf_ktime_get_ns() } + wait;
+    // To read the clock takes 10 ns at least.
+    let most = wait as u32 / 10;
+    // SAFETY: the helper calls a function of this program with a pointer to a word that lives as long.
+    unsafe { bpf_loop(most, is_over as *mut c_void, (&raw mut until).cast(), 0) };
     0
 }
 
-/// Takes some tens of nanoseconds, by reading the clock. It is told its turn, and says that the loop goes on.
+/// Whether a time, in nanoseconds, is over, which ends the loop. It is told its turn first.
 #[inline(never)]
-extern "C" fn pass_a_moment(_: u32, _: *mut c_void) -> i64 {
-    // SAFETY: the helper has no precondition.
-    let _: u64 = unsafe { bpf_ktime_get_ns() };
-    0
+extern "C" fn is_over(_: u32, until: *mut u64) -> i64 {
+    // SAFETY: see `wait_before`. The helper has no precondition.
+    unsafe { (bpf_ktime_get_ns() >= until.read_volatile()).into() }
 }

@@ -10,7 +10,7 @@ use limiter_common::{
     algorithm::{binding::Binding, concurrent, gcra::Gcra, kind::Kind, policer::Look, time::Time},
     base::{
         address::{Address, Mask},
-        word::Word as _,
+        word::{RACES, Word as _},
     },
     memory::{
         cache::Cached,
@@ -31,7 +31,7 @@ use limiter_common::{
 };
 
 use crate::kernel::{
-    atomics::MapWord,
+    atomics::{MapWord, wait_before},
     barrier::{black_box, escape},
     clock,
     key::SourceKey,
@@ -89,6 +89,8 @@ pub(crate) struct PacketScratch {
     pub(crate) in_vain: u64,
     /// 1 when all of its headers were read, otherwise 0.
     pub(crate) is_read: u64,
+    /// How many races for words it has lost, see [`lose_race`].
+    pub(crate) races: u64,
     /// The place of the inline limit that was looked at last, or that another CPU was first at; and the limits that it was not
     /// found to conform to, as bits.
     pub(crate) looked: u64,
@@ -153,6 +155,20 @@ pub(crate) struct PacketScratch {
     pub(crate) looks: [Look; INLINE],
     /// The limits that are kept by keys of their own.
     pub(crate) keyed: Keyed,
+}
+
+/// Notes that the packet lost a race for a word to another CPU, and waits, each time for longer. Returns 0 when it has lost so many
+/// that it is to give up. The races of a packet are counted together, so that it waits for no longer where it has many limits.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn lose_race() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    if scratch.races >= RACES.into() {
+        return 0;
+    }
+    scratch.races += 1;
+    wait_before(scratch.races as u32);
+    1
 }
 
 /// What charging the first packet of a source comes to, which has no entry.
@@ -237,6 +253,12 @@ impl Keyed {
     #[inline(always)]
     pub(crate) fn is_wide(&self, at: usize) -> bool {
         Kind::is_wide(self.kinds[at].into())
+    }
+
+    /// Whether the limit at a place is the last one.
+    #[inline(always)]
+    pub(crate) fn is_last(&self, at: usize) -> bool {
+        self.bits.get(at + 1).copied().unwrap_or(0) == 0
     }
 }
 

@@ -20,12 +20,12 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::{BoundWord, back_off},
+        atomics::BoundWord,
         barrier::unlink,
         maps::LIMITS,
-        scratch::PacketScratch,
+        scratch::{PacketScratch, lose_race},
     },
-    limits::step::{AGAIN, DONE},
+    limits::step::{AGAIN, CHARGED, DONE},
     policy::active::settings,
     table::{
         entry::SourceEntry,
@@ -252,7 +252,7 @@ pub(crate) fn charge_all(inline: &mut Inline<'_>) {
 #[inline(always)]
 fn charge_places(inline: &mut Inline<'_>, places: Range<usize>) {
     for place in places {
-        let _: Charge = charge::charge_at(inline, place, 0, 0);
+        let _: Charge = charge::charge_at(inline, place, false, 0);
     }
 }
 
@@ -297,39 +297,49 @@ fn with_further(with: impl FnOnce(&mut Inline<'_>)) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_left() -> u32 {
-    for tries in 1..TRIES {
-        back_off(tries);
-        if charge_one_left(tries) == DONE {
+    for _ in 0..TRIES + INLINE as u32 {
+        let outcome = charge_one_left();
+        if outcome == DONE {
             return DONE;
         }
+        if outcome == AGAIN && lose_race() == 0 {
+            break;
+        }
     }
-    if let Some(scratch) = PacketScratch::get() {
-        scratch.bill.give_up();
+    if let Some(scratch) = PacketScratch::get()
+        && let Some(settings) = settings(scratch.binding.epoch())
+    {
+        let left = left(scratch, settings);
+        if left & scratch.bill.enforced != 0 {
+            scratch.bill.give_up();
+        }
+        // What is only counted is no reason to drop it undecided.
+        scratch.bill.applies &= !left;
     }
     DONE
 }
 
-/// Charges one of them, unless other CPUs move its word. Returns [`DONE`] if none is left.
+/// Charges one of them. Returns [`AGAIN`] if another CPU moves its word, [`DONE`] if none is left then.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_one_left(tries: u32) -> u32 {
+extern "C" fn charge_one_left() -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let done = with_all(scratch, |mut inline| {
-        let left_of = |inline: &Inline<'_>| left(inline.scratch, inline.settings);
-        let before = left_of(&inline);
-        let place = place(inline.settings, before & before.wrapping_neg())?;
-        let _: Charge = charge::charge_at(&mut inline, place, tries, 0);
-        Some(left_of(&inline) == 0)
-    });
-    match done {
-        Some(true) => DONE,
-        Some(false) => AGAIN,
-        // The entry is bound anew.
-        None => {
-            scratch.bill.give_up();
-            DONE
+        let left = left(inline.scratch, inline.settings);
+        if left == 0 {
+            return Some(DONE);
         }
-    }
+        let place = place(inline.settings, left & left.wrapping_neg())?;
+        Some(match charge::charge_at(&mut inline, place, true, 0) {
+            Charge::Made => CHARGED,
+            Charge::LostRace => AGAIN,
+        })
+    });
+    done.unwrap_or_else(|| {
+        // The entry is bound anew.
+        scratch.bill.give_up();
+        DONE
+    })
 }
 
 /// Takes back what was charged to the inline limits.
@@ -350,11 +360,12 @@ pub(crate) extern "C" fn refund_inline() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn refund_inline_at(place: u32) -> u32 {
-    for tries in 0..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
         if try_refund_inline_at(place) == DONE {
             break;
         }
+        // What is not taken back is a token that nobody had.
+        lose_race();
     }
     DONE
 }

@@ -8,7 +8,7 @@ use limiter_common::{
     abi::{policy::half, state::Bucket},
     algorithm::{
         binding::{Binding, Measured, bind},
-        policer::Look,
+        policer::{Look, Refusal},
     },
     base::word::TRIES,
     memory::cache::Cached,
@@ -20,14 +20,14 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        atomics::{BoundWord, MapWord, back_off, load_acquire},
+        atomics::{BoundWord, MapWord, load_acquire},
         barrier::black_box,
         clock,
         maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, packet_slot},
-        scratch::{Keyed, PacketScratch},
+        scratch::{Keyed, PacketScratch, lose_race},
     },
     limits::{
-        step::{AGAIN, ASKED, DONE, FULL, LAST, STALE},
+        step::{AGAIN, ANEW, ASKED, DONE, FULL, STALE},
         wide::{
             is_log, look_list_at, look_wide_at, make_room_at, refund_wide_at, try_charge_wide_at,
             write_lease_down,
@@ -83,9 +83,11 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
             continue;
         }
         let is_missing = scratch.keyed.entries[at] == buckets::NONE;
+        // When it was looked at.
+        let was_tried = scratch.keyed.is_last(at) && scratch.leased() == 0;
         if WIDE && scratch.keyed.is_wide(at) {
             // What a key without an entry is charged to is known only then: perhaps to the list that keys share.
-            if (is_missing || try_charge_wide_at(place, 0) != DONE)
+            if (is_missing || try_charge_wide_at(place) != DONE)
                 && charge_wide_again(place, 0) == FULL
                 && make_room_at(ctx, place) == AGAIN
             {
@@ -97,7 +99,7 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
             if make_bucket_at(place, 1) == 0 {
                 charge_again(place);
             }
-        } else if charge_keyed_at(place, 0) != DONE {
+        } else if was_tried || charge_keyed_at(place, 0) != DONE {
             charge_again(place);
         }
     }
@@ -108,14 +110,16 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
 #[inline(never)]
 extern "C" fn charge_again(place: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for tries in 1..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
         bring_up(place);
-        if charge_keyed_at(place, tries) == DONE {
+        if charge_keyed_at(place, ANEW) == DONE {
+            return DONE;
+        }
+        if lose_race() == 0 {
             break;
         }
     }
-    DONE
+    give_up(place)
 }
 
 /// The same of a wide state. Returns [`FULL`] for a list without a free place, unless [`ASKED`] says that sockets were looked up.
@@ -123,22 +127,29 @@ extern "C" fn charge_again(place: u32) -> u32 {
 #[inline(never)]
 extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for tries in 1..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
         bring_up(place);
         if !is_log(place) && look_list_at(place, asked) == FULL {
             return FULL;
         }
-        if try_charge_wide_at(place, last(tries)) == DONE {
+        if try_charge_wide_at(place) == DONE {
+            return DONE;
+        }
+        if lose_race() == 0 {
             break;
         }
     }
-    DONE
+    give_up(place)
 }
 
-/// What a step of a try is told: after the last one, a lost race refuses.
-const fn last(tries: u32) -> u32 {
-    if tries + 1 == TRIES { LAST } else { 0 }
+/// Refuses the packet at the limit at a place, as other CPUs move its state all the time.
+#[inline(always)]
+fn give_up(place: u32) -> u32 {
+    if let Some(scratch) = PacketScratch::get() {
+        let bit = scratch.keyed.bits[place as usize & (KEYED - 1)];
+        scratch.bill.refuse(bit, Refusal::Contended);
+    }
+    DONE
 }
 
 /// Seeks the state at a place anew, and makes it if it was not there.
@@ -197,11 +208,12 @@ pub(crate) extern "C" fn refund_keyed() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn refund_keyed_at(place: u32) -> u32 {
-    for tries in 0..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
         if try_refund_keyed_at(place) == DONE {
             break;
         }
+        // As in `inline`.
+        lose_race();
     }
     DONE
 }
@@ -243,26 +255,25 @@ extern "C" fn look_bucket_at(place: u32, last: u32) -> u32 {
         return STALE;
     }
     charge::look_at(&mut places, place, now);
-    let next = places.keyed.bits.get(place + 1).copied();
-    if next.unwrap_or(0) == 0 && places.bucket.is_some() && !places.leases {
+    if places.keyed.is_last(place) && places.bucket.is_some() && !places.leases {
         // If another CPU was first, it is tried again when all are charged.
-        let _: Charge = charge::charge_at(&mut places, place, 0, now);
+        let _: Charge = charge::charge_at(&mut places, place, false, now);
     }
     DONE
 }
 
-/// Charges the limit at a place, as [`charge_at`](charge::charge_at) does at one of the tries; at the last one, stale state refuses.
+/// Charges the bucket of the limit at a place, as it was looked at, or [`ANEW`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn charge_keyed_at(place: u32, tries: u32) -> u32 {
+pub(crate) extern "C" fn charge_keyed_at(place: u32, anew: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let now = scratch.time.now;
     let place = place as usize & (KEYED - 1);
     let mut places = Places::of(scratch, place);
-    if last(tries) == 0 && (places.bucket.is_none() || places.is_stale(place)) {
+    if places.bucket.is_none() || places.is_stale(place) {
         return STALE;
     }
-    match charge::charge_at(&mut places, place, tries, now) {
+    match charge::charge_at(&mut places, place, anew != 0, now) {
         Charge::Made => DONE,
         Charge::LostRace => AGAIN,
     }

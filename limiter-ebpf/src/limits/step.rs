@@ -15,8 +15,8 @@ pub(crate) const FULL: u32 = 3;
 /// Charged to a wide state: to be settled.
 pub(crate) const CHARGED: u32 = 4;
 
-/// Of what a step is told, as bits: a lost race refuses.
-pub(super) const LAST: u32 = 1;
+/// What a step is told: the limit is to be looked at again.
+pub(super) const ANEW: u32 = 1;
 
-/// Sockets were looked up: a list without a free place refuses.
+/// The same: sockets were looked up, so a list without a free place refuses.
 pub(super) const ASKED: u32 = 2;

@@ -19,7 +19,7 @@ use limiter_common::{
 use crate::{
     history::sockets,
     kernel::{maps::METERS, scratch::PacketScratch},
-    limits::step::{AGAIN, ASKED, CHARGED, DONE, FULL, LAST},
+    limits::step::{AGAIN, ASKED, CHARGED, DONE, FULL},
     table::{search::given, wide::Wide},
 };
 
@@ -167,15 +167,15 @@ pub(crate) extern "C" fn write_lease_down(ctx: *mut xdp_md, place: u32) -> u32 {
     0
 }
 
-/// Charges the wide state of the limit at a place, if it is a list as it was [looked at](look_wide_at); with [`LAST`] in `what`, a
-/// lost race refuses.
+/// Charges the wide state of the limit at a place, if it is a list as it was [looked at](look_wide_at). Returns [`AGAIN`] if
+/// another CPU was first.
 #[inline(always)]
-pub(super) fn try_charge_wide_at(place: u32, what: u32) -> u32 {
-    let step = if is_log(place) { charge_log_at(place, what) } else { charge_list_at(place, what) };
+pub(super) fn try_charge_wide_at(place: u32) -> u32 {
+    let step = if is_log(place) { charge_log_at(place) } else { charge_list_at(place) };
     if step != CHARGED {
         return step;
     }
-    match settle_wide_at(place, what) {
+    match settle_wide_at(place) {
         CHARGED => near_wide_at(place),
         step => step,
     }
@@ -196,8 +196,8 @@ pub(super) fn is_log(place: u32) -> bool {
 /// Charges the log of the limit at a place. What is charged is to be [settled](settle_wide_at).
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_log_at(place: u32, what: u32) -> u32 {
-    charge(place, what, |scratch, meter, entry, place| {
+extern "C" fn charge_log_at(place: u32) -> u32 {
+    charge(place, |scratch, meter, entry, place| {
         let (log, now) = (meter.sliding_log(), scratch.time.now);
         let look = log.look(&entry.control, &entry.slots, now)?;
         let Some(event) = log.attempt(&entry.control, &entry.slots, look, now) else {
@@ -212,8 +212,8 @@ extern "C" fn charge_log_at(place: u32, what: u32) -> u32 {
 /// out whether others were first.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn charge_list_at(place: u32, what: u32) -> u32 {
-    charge(place, what, |scratch, meter, entry, place| {
+extern "C" fn charge_list_at(place: u32) -> u32 {
+    charge(place, |scratch, meter, entry, place| {
         let written = &mut scratch.keyed.written[place];
         let (look, looked) = (written.lease, written.looked);
         written.looked = 0;
@@ -236,7 +236,6 @@ extern "C" fn charge_list_at(place: u32, what: u32) -> u32 {
 #[inline(always)]
 fn charge(
     place: u32,
-    what: u32,
     charge: impl FnOnce(&mut PacketScratch, &Meter, Wide, usize) -> Result<Charge, Refusal>,
 ) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
@@ -252,18 +251,17 @@ fn charge(
     };
     match charged {
         Ok(Charge::Made) => return CHARGED,
-        Ok(Charge::LostRace) if what & LAST == 0 => return AGAIN,
-        Ok(Charge::LostRace) => scratch.bill.refuse(bit, Refusal::Contended),
+        Ok(Charge::LostRace) => return AGAIN,
         Err(refusal) => scratch.bill.refuse(bit, refusal),
     }
     DONE
 }
 
-/// Settles what was just charged to the limit at a place; with [`LAST`] in `what`, a lost race refuses. Returns [`CHARGED`] for
-/// what stays charged.
+/// Settles what was just charged to the limit at a place. Returns [`CHARGED`] for what stays charged, and [`AGAIN`] if another CPU
+/// was first.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn settle_wide_at(place: u32, what: u32) -> u32 {
+extern "C" fn settle_wide_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return DONE };
     let place = place as usize & (KEYED - 1);
     let (bit, now) = (scratch.keyed.bits[place], scratch.time.now);
@@ -277,11 +275,7 @@ extern "C" fn settle_wide_at(place: u32, what: u32) -> u32 {
         WideKind::Concurrent => true,
     };
     if is_lease && !meter.concurrent().settled(&slots, scratch.keyed.written[place].lease, now) {
-        if what & LAST == 0 {
-            return AGAIN;
-        }
-        scratch.bill.refuse(bit, Refusal::Contended);
-        return DONE;
+        return AGAIN;
     }
     scratch.bill.charged |= bit;
     CHARGED

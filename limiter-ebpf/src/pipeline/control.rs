@@ -12,11 +12,11 @@ use limiter_common::{
 use crate::{
     history::fragments::follow_fragment,
     kernel::{
-        atomics::{MapWord, back_off},
+        atomics::MapWord,
         barrier::black_box,
         clock,
         maps::{CONTROL, CONTROL_LINKS, CONTROL_SOURCES, packet_slot},
-        scratch::PacketScratch,
+        scratch::{PacketScratch, lose_race},
     },
     policy::{active::ActivePolicy, verdict::Verdict},
 };
@@ -70,14 +70,16 @@ fn non_ip() -> Option<Verdict> {
     // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
     let word = unsafe { MapWord::new((&raw mut (*links)[NON_IP_ROW]).cast()) };
     let now = clock::now();
-    for tries in 0..TRIES {
-        word.back_off(tries);
+    for _ in 0..TRIES {
         let seen = word.load();
         let Some(next) = control::charge(&budgets.non_ip, seen, now) else {
             return Some(refuse(Reason::NonIpExceed, &policy));
         };
         if (Look { seen, next }).commit(word).is_ok() {
             return Some(Verdict::new(Reason::NonIp));
+        }
+        if lose_race() == 0 {
+            break;
         }
     }
     Some(refuse(Reason::Contended, &policy))
@@ -106,11 +108,11 @@ fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     }
     // For a host that asks for its address, the budget of the link is charged alone.
     let place = control::place(&scratch.packet, protocol, policy.settings.seed);
-    for tries in 0..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
         match charge_control(policy.epoch, protocol as u32, place.unwrap_or(control::SOURCES)) {
             CHARGED => return Some(Verdict::new(Reason::Control)),
             EXCEEDS => return Some(refuse(Reason::ControlExceed, policy)),
+            _ if lose_race() == 0 => break,
             _ => {}
         }
     }

@@ -14,11 +14,11 @@ use limiter_common::{
 use super::cache::{Slot, clear, is_of, of, slot, take_slot};
 use crate::{
     kernel::{
-        atomics::{BoundWord, back_off},
+        atomics::BoundWord,
         barrier::escape,
         clock,
         maps::{METERS, PROFILES},
-        scratch::{self, PacketScratch},
+        scratch::{self, PacketScratch, lose_race},
     },
     limits::inline,
     policy::active::settings,
@@ -73,8 +73,10 @@ const LOST: u32 = 2;
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn lease_again(epoch: u32) -> u32 {
-    for tries in 1..TRIES {
-        back_off(tries);
+    for _ in 0..TRIES {
+        if lose_race() == 0 {
+            break;
+        }
         let outcome = lease(epoch);
         if outcome != LOST {
             return outcome;

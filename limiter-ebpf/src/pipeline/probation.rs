@@ -37,7 +37,7 @@ use crate::{
         verdict::Verdict,
     },
     table::{
-        insert::enter,
+        insert::{bind_packet, enter},
         set::{ALL_OWE, HAS_IDLE, ONE_OWES_LITTLE, SetRef, debts_of_set},
     },
 };
@@ -140,8 +140,8 @@ fn may_owe(scratch: &PacketScratch) -> bool {
 }
 
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
-/// none then, and counted. One of a few is left to the full decision, so that who sends many is told of and known by an entry,
-/// while one owes nothing. So is what a limit would refuse where nothing is dropped.
+/// none then, and counted. One of a few brings its source an entry, if one owes nothing, so that what follows is told of. Where
+/// nothing is dropped, what a limit would refuse is left to the full decision, which tells of it.
 #[inline(always)]
 fn refuse_by_key() -> Option<u32> {
     let scratch = PacketScratch::get()?;
@@ -150,12 +150,15 @@ fn refuse_by_key() -> Option<u32> {
         return None;
     }
     keyed::refund_keyed();
-    if bill.contended != 0 || scratch.monitors() || !does_without_entry(scratch) {
+    if bill.contended != 0 || scratch.monitors() {
         return Some(Verdict::new(Reason::Contended).0 as u32);
     }
     scratch.blame = Blame::REFUSING;
     scratch.refusing.begin(bill.refused);
     counters::count_keyed(scratch.binding.epoch(), 0, bill.refused, bill.monitored());
+    if !does_without_entry(scratch.reread()) {
+        bind_packet();
+    }
     Some(Verdict::new(Reason::Exceed).0 as u32)
 }
 

@@ -28,11 +28,10 @@ use crate::{
         sample::settle,
     },
     policy::{active::ActivePolicy, verdict::Verdict},
-    table::{entry, insert::find_or_insert_entry, lookup::EntryId},
+    table::{entry, insert::bind_packet, lookup::EntryId},
 };
 
-/// How often a packet that is not simply admitted is decided about before it is given up. What other CPUs
-/// do at its state is over in less time than an attempt takes.
+/// How often a packet that is not simply admitted is decided about before it is given up.
 const ATTEMPTS: u32 = 8;
 
 /// Runs the limiter on one frame; `FRAGS` says that it may lie in several pieces.
@@ -44,7 +43,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
         return settle(ctx.ctx, &Verdict::new(Reason::Contended), bytes);
     };
     (scratch.bytes, scratch.entry_id) = (bytes, EntryId::UNKNOWN.0);
-    scratch.is_read = 0;
+    (scratch.is_read, scratch.races) = (0, 0);
     scratch.blame = Blame::NONE;
     if !read_plain(&frame, scratch, &policy)
         && let Some(verdict) = read_any(ctx.ctx, &policy)
@@ -137,18 +136,6 @@ fn decide_by_entry(ctx: *mut xdp_md) -> Verdict {
         Some(source) => Verdict(decide_packet(ctx, source).into()),
         None => Verdict::new(Reason::Contended),
     }
-}
-
-/// Binds the entry of the packet's source to the policy in force, or makes it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn bind_packet() -> u32 {
-    if let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) {
-        scratch.find_source(&policy.settings.mask);
-        scratch.entry_id = find_or_insert_entry(scratch, policy.epoch, policy.settings).0;
-        scratch.owed = 0;
-    }
-    0
 }
 
 /// Gives up on the packet, and gives the place of the reason to pass or drop it.

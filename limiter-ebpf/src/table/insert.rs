@@ -27,7 +27,10 @@ use crate::{
         maps::{LIMITS, METERS, PROFILES},
         scratch::PacketScratch,
     },
-    policy::{active, profile},
+    policy::{
+        active::{self, ActivePolicy},
+        profile,
+    },
     table::{
         evict::{find_or_insert, touch},
         lookup::EntryId,
@@ -36,14 +39,22 @@ use crate::{
     },
 };
 
+/// Binds the entry of the packet's source to the policy in force, or makes it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn bind_packet() -> u32 {
+    if let (Some(scratch), Some(policy)) = (PacketScratch::get(), ActivePolicy::get()) {
+        scratch.find_source(&policy.settings.mask);
+        scratch.entry_id = find_or_insert_entry(scratch, policy.epoch, policy.settings).0;
+        scratch.owed = 0;
+    }
+    0
+}
+
 /// Makes the entry of the packet's source if there is none, and brings it up to date. Gives where it
 /// is; [`EntryId::UNKNOWN`] when other CPUs keep it from being found.
 #[inline(always)]
-pub(crate) fn find_or_insert_entry(
-    scratch: &mut PacketScratch,
-    epoch: u32,
-    settings: &Settings,
-) -> EntryId {
+fn find_or_insert_entry(scratch: &mut PacketScratch, epoch: u32, settings: &Settings) -> EntryId {
     let number = profile::number(&scratch.source, epoch, settings);
     (scratch.number, scratch.numbered) = (number, epoch);
     let mut entry_id = EntryId::UNREADABLE;

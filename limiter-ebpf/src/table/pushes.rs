@@ -200,8 +200,7 @@ extern "C" fn block_entry(number: u32, until: u64) -> u32 {
     // SAFETY: it was just looked up; an aligned word.
     let (binding, word) = unsafe { (bound(source), MapWord::new(&raw mut (*source).blocked)) };
     // An entry that is behind is bound by its next packet, which finds the record.
-    for tries in 0..TRIES {
-        word.back_off(tries);
+    for _ in 0..TRIES {
         let found = Block(word.load());
         if !found.is_under(binding) || found.until(binding) >= until & !0xff {
             return push::DONE;
@@ -230,8 +229,7 @@ extern "C" fn free_entry(number: u32) -> u32 {
         return push::REFUSED;
     };
     let penalties = policy.settings.penalties & profile.limits;
-    for tries in 0..TRIES {
-        word.back_off(tries);
+    for _ in 0..TRIES {
         let seen = word.load();
         let left = recall_offences(policy.epoch, penalties);
         let block = seen & Block::AWAITS_PROOF | Block::new(left, binding).0;

@@ -418,7 +418,11 @@ impl Reconciler {
         if running.is_empty() {
             return Ok(());
         }
-        let Some(mut instance) = Instance::open_to_attach(&self.pins)? else { return Ok(()) };
+        self.retries.check(Work::Open, now)?;
+        let open = Instance::open_to_attach(&self.pins);
+        let Some(mut instance) = self.retries.noted(Work::Open, Instant::now(), open)? else {
+            return Ok(());
+        };
         self.unfinished = instance.take_unfinished().or(self.unfinished.take());
         for attached in running {
             let replaced = instance.replace(&attached, false).map_err(|error| {

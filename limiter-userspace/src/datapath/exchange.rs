@@ -214,10 +214,10 @@ fn put_in_use(
         let started = programs.dispatchers.iter().take(links);
         let undone = started.map(|(slot, link, _)| undo(new, *slot, link)).filter(Result::is_err);
         if undone.count() == 0 && !is_called {
-            let known = switch_before.follow(&switch, monitor)?;
+            let known = switch_before.follow(&switch, monitor);
             publish(0)?;
             // It may have been thrown in between. Who does it now finds the old maps in use.
-            switch_before.follow(&switch, known)?;
+            switch_before.follow(&switch, known?)?;
         }
         return Err(cause);
     }

@@ -400,7 +400,7 @@ impl SignalsDeferred {
     /// Ctrl-Z, and what else a terminal stops a process with.
     const STOPS: [libc::c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     /// Ctrl-C, and what else asks a process to end.
-    const ENDS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    const ENDS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
     /// From now on, those that would stop the process.
     pub(crate) fn stops() -> Self {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use limiter_common::{
     algorithm::{
         meter::Meter,
-        policer::{Look, Policer as _},
+        policer::{Look, Policer as _, Refusal},
     },
     base::word::{TRIES, Word},
     policy::charge::{self, Bill, Charge, Group},
@@ -138,12 +138,12 @@ impl Policy {
         }
         for part in [KEYED, INLINE] {
             packet.part = part;
-            packet.each(|packet, place, tries| charge::charge_at(packet, place, tries, now));
+            packet.charge();
         }
         if packet.bill.refused != 0 {
             for part in [INLINE, KEYED] {
                 packet.part = part;
-                packet.each(|packet, place, _| charge::refund_at(packet, place, now));
+                packet.refund();
             }
         }
         packet.bill
@@ -161,10 +161,23 @@ struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Does something to each limit of the part, as often as a race is lost.
-    fn each(&mut self, act: impl Fn(&mut Self, usize, u32) -> Charge) {
+    /// Charges each limit of the part as it was looked at, and then those that another CPU was first at, anew.
+    fn charge(&mut self) {
+        let lost =
+            [0, 1].map(|place| charge::charge_at(self, place, false, self.now) == Charge::LostRace);
+        for place in (0..2).filter(|place| lost[*place]) {
+            let mut tries = 0..TRIES;
+            if tries.all(|_| charge::charge_at(self, place, true, self.now) == Charge::LostRace) {
+                let bit = self.bit(place);
+                self.bill.refuse(bit, Refusal::Contended);
+            }
+        }
+    }
+
+    /// Takes back what was charged to the limits of the part.
+    fn refund(&mut self) {
         for place in 0..2 {
-            (0..TRIES).find(|tries| act(self, place, *tries) == Charge::Made);
+            (0..TRIES).find(|_| charge::refund_at(self, place, self.now) == Charge::Made);
         }
     }
 }

@@ -213,7 +213,7 @@ impl<'d> Limited<'d> {
                 Some(kind) => self.charge_wide(at, kind, leased),
                 None => {
                     // Its table is locked, so no race is lost.
-                    charge_at(self, at, 0, self.now);
+                    charge_at(self, at, false, self.now);
                 }
             }
         }

@@ -8,7 +8,7 @@ use limiter_common::{
     base::{
         address::Address,
         seed::Seed,
-        word::{TRIES, moments},
+        word::{RACES, wait},
     },
     memory::cache::Cached,
     policy::rest::Rest,
@@ -29,8 +29,6 @@ const KNOWN: u64 = 60;
 const KEYED: u64 = 300;
 /// Nanoseconds of work before a failed exchange is tried again.
 const RETRY: u64 = 50;
-/// Nanoseconds of a moment, of which a CPU that tries again waits for several.
-const MOMENT: u64 = 40;
 /// Nanoseconds for the first packet of a source: before it takes the lock of its set, and under the lock.
 const NEW: [u64; 2] = [100, 50];
 
@@ -46,8 +44,8 @@ const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
 /// The rate of made-up sources, with its default burst.
 const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
 
-/// How often the datapath starts to decide about a contended packet, the lease included. Each start has several tries.
-const ATTEMPTS: u32 = 9;
+/// How often the datapath tries to charge a packet alone that has lost all races for a lease.
+const ALONE: u32 = 3;
 
 /// The state of a cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -301,15 +299,14 @@ impl Machine {
     fn exchange(&mut self, cpu: usize, now: u64, charge: Charge, seen: u64, next: u64) -> u64 {
         let Charge { number, packets, tries, slot } = charge;
         if self.words[number] != seen {
-            if tries == ATTEMPTS * TRIES {
+            let tries = tries + 1;
+            if tries > RACES + ALONE {
                 self.cpus[cpu].step = Step::Packet;
                 return now;
             }
-            let tries = tries + 1;
-            // A lease that lost the race so often is not tried again: the packet is charged alone.
-            let packets = if tries < TRIES { packets } else { 1 };
+            // A lease that lost so many races is not tried again: the packet is charged alone, and does not wait.
+            let (packets, wait) = if tries <= RACES { (packets, wait(tries)) } else { (1, 0) };
             let charge = Charge { packets, tries, ..charge };
-            let wait = u64::from(moments(tries % TRIES)) * MOMENT;
             return self.work(cpu, now, RETRY + wait, Step::Ask(charge));
         }
         self.words[number] = next;
