@@ -38,7 +38,8 @@ pub(super) struct Model {
     connections: HashMap<Option<Connection>, model::Bucket>,
     pub(super) counters: Counters,
     pub(super) limits: [LimitTally; BUILTINS],
-    /// Packets that a limit of the source refused, and that of the connection would have.
+    /// Packets that a limit of the source refused, and that of the connection would have. So are those that find a bucket lost, as
+    /// the clock went far back: a CPU that remembers a refusal looks at no bucket, which is lost until a later packet then.
     either: Tally,
 }
 
@@ -164,6 +165,7 @@ impl Model {
         buckets[place] = stated[place].map(|bucket| known.unwrap_or_else(|| full(bucket, now)));
 
         let applies = Builtin::ALL.map(|limit| limit != Builtin::Syn || may_open);
+        let is_lost = buckets.iter().flatten().any(|it| it.look(now, 1) == model::Verdict::Lose);
         let decision = admit(&mut buckets, &self.order, applies, now);
         // A connection of which no packet was admitted leaves no state.
         if let Some(bucket) = &buckets[place]
@@ -189,10 +191,11 @@ impl Model {
             }
             Err(place) => {
                 let by_connection = &source.buckets[Builtin::Connection as usize];
-                if place != Builtin::Connection as usize
-                    && by_connection
-                        .as_ref()
-                        .is_some_and(|it| it.look(now, 1) != model::Verdict::Admit)
+                if is_lost
+                    || place != Builtin::Connection as usize
+                        && by_connection
+                            .as_ref()
+                            .is_some_and(|it| it.look(now, 1) != model::Verdict::Admit)
                 {
                     add(&mut self.either, bytes);
                 }
@@ -218,22 +221,18 @@ impl Model {
     /// and by that of its connection may be counted under the latter, for a moment after that refused another one.
     pub(super) fn check_counts(&self, program: &TestProgram, when: &str) {
         let (counters, mut limits) = counts(program);
-        let most = self.either;
-        let mut moved = Tally::default();
+        let [mut moved, mut bytes] = [0; 2];
         for (of, limit) in limits.iter_mut().zip(&self.limits).take(Builtin::Connection as usize) {
-            for (moved, of, exact) in [
-                (&mut moved.packets, &mut of.exceed.packets, limit.exceed.packets),
-                (&mut moved.bytes, &mut of.exceed.bytes, limit.exceed.bytes),
-            ] {
-                assert!(*of <= exact, "{of} of {exact} {when}");
-                *moved += exact - *of;
-                *of = exact;
-            }
+            moved += limit.exceed.packets.cast_signed() - of.exceed.packets.cast_signed();
+            bytes += limit.exceed.bytes.cast_signed() - of.exceed.bytes.cast_signed();
+            of.exceed = limit.exceed;
         }
-        assert!(moved.packets <= most.packets && moved.bytes <= most.bytes, "{moved:?} {when}");
+        let Tally { packets: most, bytes: most_bytes } = self.either;
+        let is_known = moved.unsigned_abs() <= most && bytes.unsigned_abs() <= most_bytes;
+        assert!(is_known, "{moved} packets and {bytes} bytes of {:?} {when}", self.either);
         let connection = &mut limits[Builtin::Connection as usize].exceed;
-        connection.packets -= moved.packets;
-        connection.bytes -= moved.bytes;
+        connection.packets = connection.packets.wrapping_add_signed(-moved);
+        connection.bytes = connection.bytes.wrapping_add_signed(-bytes);
         assert_eq!((counters, limits), (self.counters, self.limits), "{when}");
     }
 

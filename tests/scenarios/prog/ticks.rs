@@ -1,6 +1,8 @@
 //! Decisions by jiffy time: how much too much or too little they admit. Buckets that refill in less than
 //! eight ticks, and limits that are precise, give the same verdicts as by the exact clock.
 
+use std::mem::take;
+
 use limiter_common::{
     algorithm::{
         gcra::Gcra,
@@ -55,11 +57,15 @@ impl Both {
         })
     }
 
-    /// Asserts that both programs have the same counts.
+    /// Asserts that both programs have the same counts. A packet that several limits refuse may be counted under another one of
+    /// them where a CPU remembers a refusal for longer.
     fn check_counts(&self) {
-        let [ticking, exact] = &self.0;
-        assert_eq!(ticking.counters().unwrap(), exact.counters().unwrap());
-        assert_eq!(limit_tallies(ticking), limit_tallies(exact));
+        let counts = self.0.each_ref().map(|program| {
+            let mut limits = limit_tallies(program);
+            let refused = limits.each_mut().map(|limit| take(&mut limit.exceed).packets);
+            (program.counters().unwrap(), limits, refused.iter().sum::<u64>())
+        });
+        assert_eq!(counts[0], counts[1]);
         for program in &self.0 {
             program.check_accounts().unwrap();
         }
@@ -174,6 +180,9 @@ fn over_offer(
 ) {
     let (rate, burst) = (limit.rate.packets, limit.burst);
     let clump = burst / 1_000 + 1;
+    // Who sends in clumps with a tick between them pauses each time.
+    let pauses = clump * SECOND / (load * rate) > TICK;
+    let lost = if pauses { burst / 4 } else { Cached::MOST_LEASED };
     let mut passed = 0;
     for number in 0..3 * burst / clump {
         let elapsed = number * clump * SECOND / (load * rate);
@@ -181,7 +190,7 @@ fn over_offer(
         passed += program.run_many(frame, clump as u32).unwrap();
         let promised = (burst + rate * elapsed / SECOND).min((number + 1) * clump);
         assert!(passed < promised + 1 + more, "{passed}, not {promised}, {elapsed} ns");
-        let least = promised.saturating_sub(of_a_tick(rate) + Cached::MOST_LEASED);
+        let least = promised.saturating_sub(of_a_tick(rate) + lost);
         assert!(passed >= least, "{passed}, not {promised}, {elapsed} ns");
     }
 }
