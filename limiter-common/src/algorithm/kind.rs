@@ -98,6 +98,14 @@ impl WideKind {
 }
 
 impl Kind {
+    /// Whether windows of the kind with this number slide.
+    #[inline(always)]
+    pub(in crate::algorithm) const fn slides(number: u64) -> bool {
+        by_kind!(number, {
+            Fixed => false,
+        } else { Bucket | Sliding | SlidingLog | Concurrent => true })
+    }
+
     /// Whether the state of the kind with this number is more than a word.
     #[inline(always)]
     pub const fn is_wide(number: u64) -> bool {

@@ -90,6 +90,12 @@ impl Meter {
         Window { length: interval, limit: depth, unit: shift as u32, bits: fraction as u32 }
     }
 
+    /// Whether that slides.
+    #[inline(always)]
+    const fn slides(&self) -> bool {
+        Kind::slides(self.kind)
+    }
+
     /// The log, of a meter of that kind.
     #[inline(always)]
     pub const fn sliding_log(&self) -> SlidingLog {
@@ -133,20 +139,21 @@ impl Meter {
     pub const fn is_single(&self, word: u64, now: u64) -> bool {
         by_kind!(self.kind, {
             Bucket => self.gcra.spent(word, now) <= self.gcra.of_one_packet(),
-            Fixed => self.window().fill_fixed(word, now) <= 1,
-        } else { Sliding | SlidingLog | Concurrent => self.window().fill_sliding(word, now) <= 1 })
+        } else {
+            Fixed | Sliding | SlidingLog | Concurrent
+                => self.window().fill(word, now, self.slides()) <= 1
+        })
     }
 
     /// The word that carries state that was measured so over to this meter; see [`Gcra::carry`] and
-    /// [`Window::carry_fixed`].
+    /// [`Window::carry`].
     #[inline(always)]
     pub const fn carry(&self, word: u64, from: Measure, now: u64) -> u64 {
         by_kind!(self.kind, {
             Bucket => self.gcra.carry(word, Scale(from.scale), now),
             // Events and connections are kept as they are under any numbers.
             SlidingLog | Concurrent => word,
-            Fixed => self.window().carry_fixed(word, &from.window(), now),
-        } else { Sliding => self.window().carry_sliding(word, &from.window(), now) })
+        } else { Fixed | Sliding => self.window().carry(word, &from.window(), now, self.slides()) })
     }
 
     /// The word after a charge of this cost at `now` (nanoseconds), whether that conforms or not. For meters whose state is a
@@ -155,8 +162,9 @@ impl Meter {
     pub fn charge_beyond(&self, word: u64, now: u64, cost: u64) -> u64 {
         match self.kind() {
             Kind::Bucket => self.gcra.charge_beyond(word, now, cost),
-            Kind::Fixed => self.window().charge_beyond(word, now, cost, false),
-            Kind::Sliding => self.window().charge_beyond(word, now, cost, true),
+            Kind::Fixed | Kind::Sliding => {
+                self.window().charge_beyond(word, now, cost, self.slides())
+            }
             Kind::SlidingLog | Kind::Concurrent => word,
         }
     }
@@ -167,8 +175,7 @@ impl Meter {
     pub fn give_back(&self, word: u64, now: u64, cost: u64) -> u64 {
         match self.kind() {
             Kind::Bucket => self.gcra.give_back(word, now, cost),
-            Kind::Fixed => self.window().give_back(word, now, cost, false),
-            Kind::Sliding => self.window().give_back(word, now, cost, true),
+            Kind::Fixed | Kind::Sliding => self.window().give_back(word, now, cost, self.slides()),
             Kind::SlidingLog | Kind::Concurrent => word,
         }
     }
@@ -178,8 +185,10 @@ impl Meter {
     pub const fn wait(&self, word: u64, now: u64, cost: u64) -> u64 {
         by_kind!(self.kind, {
             Bucket => self.gcra.wait(word, now, cost),
-            Fixed => self.window().wait_fixed(word, now, cost),
-        } else { Sliding | SlidingLog | Concurrent => self.window().wait_sliding(word, now, cost) })
+        } else {
+            Fixed | Sliding | SlidingLog | Concurrent
+                => self.window().wait(word, now, cost, self.slides())
+        })
     }
 }
 
@@ -209,10 +218,7 @@ impl Measure {
         if self.is_wide() {
             return SlidingLog { limit: 0, window: self.span }.owes(word, now);
         }
-        let slides = by_kind!(self.scale >> Self::KIND, {
-            Fixed => false,
-        } else { Bucket | Sliding | SlidingLog | Concurrent => true });
-        self.window().rest(word, now, slides)
+        self.window().rest(word, now, Kind::slides(self.kind()))
     }
 
     /// Whether a word of this measure has a [`WideState`](crate::abi::state::WideState) beside it.
@@ -256,16 +262,20 @@ impl Policer for Meter {
     fn decide(&self, word: u64, now: u64, cost: u64) -> Decision {
         by_kind!(self.kind, {
             Bucket => self.gcra.decide(word, now, cost),
-            Fixed => self.window().decide_fixed(word, now, cost),
-        } else { Sliding | SlidingLog | Concurrent => self.window().decide_sliding(word, now, cost) })
+        } else {
+            Fixed | Sliding | SlidingLog | Concurrent
+                => self.window().decide(word, now, cost, self.slides())
+        })
     }
 
     #[inline(always)]
     fn is_near(&self, word: u64, now: u64) -> bool {
         by_kind!(self.kind, {
             Bucket => self.gcra.is_near(word, now),
-            Fixed => self.window().is_near_fixed(word, now),
-        } else { Sliding | SlidingLog | Concurrent => self.window().is_near_sliding(word, now) })
+        } else {
+            Fixed | Sliding | SlidingLog | Concurrent
+                => self.window().is_near(word, now, self.slides())
+        })
     }
 
     #[inline(always)]

@@ -22,8 +22,6 @@ mod counts;
 mod settle;
 mod wait;
 
-use self::counts::Counts;
-
 /// A limit of cost in a window of time; made by [`Window::new`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,30 +81,17 @@ impl Window {
         self.pack(self.number(now), 0, 0)
     }
 
-    /// Decides about `cost` at `now` (nanoseconds) under the fixed window: it conforms while the
-    /// count of this window and the cost are within the limit.
-    ///
-    /// A clock that is back by at most [`Gcra::TOLERANCE`](crate::algorithm::gcra::Gcra::TOLERANCE) counts into the newest window seen.
-    #[inline(always)]
-    pub const fn decide_fixed(&self, word: u64, now: u64, cost: u64) -> Decision {
-        let mut counts = self.at(word, now);
-        counts.previous = 0;
-        self.decide(counts, cost)
-    }
-
-    /// Decides about `cost` at `now` (nanoseconds) under the sliding window counter: it conforms
-    /// while the estimate and the cost are within the limit.
+    /// Decides about `cost` at `now` (nanoseconds): it conforms while the estimate and the cost are within the limit. The
+    /// estimate of a fixed window is its count, and where it `slides`, that of the sliding window counter.
     ///
     /// The estimate is rounded up. For limits below 2^16 in windows below 39 hours that decides as
     /// rational arithmetic does; for others it refuses what comes within 2^-15 of the limit, and
     /// never admits what rational arithmetic would refuse.
+    ///
+    /// A clock that is back by at most [`Gcra::TOLERANCE`](crate::algorithm::gcra::Gcra::TOLERANCE) counts into the newest window seen.
     #[inline(always)]
-    pub const fn decide_sliding(&self, word: u64, now: u64, cost: u64) -> Decision {
-        self.decide(self.at(word, now), cost)
-    }
-
-    #[inline(always)]
-    const fn decide(&self, counts: Counts, cost: u64) -> Decision {
+    pub const fn decide(&self, word: u64, now: u64, cost: u64, slides: bool) -> Decision {
+        let counts = self.at(word, now, slides);
         if counts.lost {
             return Decision::Lost(self.pack(counts.number, 0, self.limit));
         }
@@ -138,29 +123,16 @@ impl Window {
         }
     }
 
-    /// The cost that the fixed window counts at `now` (nanoseconds).
+    /// The cost that the window counts at `now` (nanoseconds), or where it `slides`, estimates.
     #[inline(always)]
-    pub const fn fill_fixed(&self, word: u64, now: u64) -> u64 {
-        self.at(word, now).current << (self.unit & 63)
+    pub const fn fill(&self, word: u64, now: u64, slides: bool) -> u64 {
+        self.estimate(&self.at(word, now, slides)) << (self.unit & 63)
     }
 
-    /// The cost that the sliding window counter estimates at `now` (nanoseconds).
+    /// Whether the window is [near] at `now` (nanoseconds), by its estimate where it `slides`.
     #[inline(always)]
-    pub const fn fill_sliding(&self, word: u64, now: u64) -> u64 {
-        self.estimate(&self.at(word, now)) << (self.unit & 63)
-    }
-
-    /// Whether the fixed window is [near] at `now` (nanoseconds).
-    #[inline(always)]
-    pub const fn is_near_fixed(&self, word: u64, now: u64) -> bool {
-        near::is(self.at(word, now).current, self.limit)
-    }
-
-    /// Whether the sliding window counter is [near] at `now` (nanoseconds), by its
-    /// estimate.
-    #[inline(always)]
-    pub const fn is_near_sliding(&self, word: u64, now: u64) -> bool {
-        let counts = self.at(word, now);
+    pub const fn is_near(&self, word: u64, now: u64, slides: bool) -> bool {
+        let counts = self.at(word, now, slides);
         // Mostly it takes no division to tell that it is not: the previous window weighs no more than this.
         let most = counts.current + (counts.previous << self.coarse());
         near::is(most, self.limit) && near::is(self.estimate(&counts), self.limit)

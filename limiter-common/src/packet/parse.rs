@@ -13,7 +13,7 @@ use crate::{
     packet::{
         extension,
         frame::Frame,
-        headers::{Anomaly, Datagram, FragmentField, Packet, Ports, TcpFlags, Transport, address},
+        headers::{Anomaly, Datagram, FragmentField, Packet, address},
         link::{self, Leads, Link, NonIp},
         plain,
         reason::Reason,
@@ -101,15 +101,11 @@ fn ipv4<F: Frame + ?Sized>(
         source: Address::v4([header[12], header[13], header[14], header[15]]),
         destination: Address::v4([header[16], header[17], header[18], header[19]]).words,
         protocol: header[9],
-        ports: Ports::default(),
-        sequence: 0,
-        tcp_flags: TcpFlags::default(),
         fragment: FragmentField((field & 0x1fff) << 3 | (field & 0x2000) >> 13),
         anomaly: Anomaly::None,
-        transport: Transport::NONE,
         identification: u32::from(u16::from_ne_bytes([header[4], header[5]])),
         hops: header[8],
-        alert: 0,
+        ..Packet::UNREADABLE
     };
     let length = usize::from(header[0] & 0x0f) * 4;
     let declared = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -138,15 +134,9 @@ fn ipv6<F: Frame + ?Sized>(
         source: Address::v6(address::<8>(&header)),
         destination: address::<24>(&header),
         protocol,
-        ports: Ports::default(),
-        sequence: 0,
-        tcp_flags: TcpFlags::default(),
-        fragment: FragmentField(0),
         anomaly: Anomaly::None,
-        transport: Transport::NONE,
-        identification: 0,
         hops: header[7],
-        alert: 0,
+        ..Packet::UNREADABLE
     };
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut transport = link.network() + Ipv6Hdr::LEN;

@@ -16,7 +16,7 @@ use crate::{
     packet::{
         control,
         frame::Frame,
-        headers::{Anomaly, FragmentField, Packet, Ports, TcpFlags, Transport, address},
+        headers::{Anomaly, Packet, Ports, TcpFlags, Transport, address},
         protocol::{ETHER_TYPE, IPV4, IPV6, TCP, TCP_FLAGS_END, UDP},
     },
 };
@@ -85,7 +85,6 @@ pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
 #[inline(always)]
 pub fn without_addresses<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
     let Header { ports, sequence, flags } = Header::read::<V, F>(frame, protocol, frame.total())?;
-    let addresses = Packet { source: Address::NONE, destination: [0; 4], ..Packet::UNREADABLE };
     Some(Packet {
         protocol,
         ports,
@@ -93,7 +92,7 @@ pub fn without_addresses<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8)
         tcp_flags: flags,
         anomaly: Anomaly::None,
         transport: Transport::PORTS,
-        ..addresses
+        ..Packet::UNREADABLE
     })
 }
 
@@ -251,12 +250,9 @@ impl Header {
             ports: self.ports,
             sequence: self.sequence,
             tcp_flags: self.flags,
-            fragment: FragmentField(0),
             anomaly: Anomaly::None,
             transport: Transport::PORTS,
-            identification: 0,
-            hops: 0,
-            alert: 0,
+            ..Packet::UNREADABLE
         };
     }
 }

@@ -36,8 +36,8 @@ fn algorithms(limit: u64) -> [(&'static str, Admits); 4] {
     let log = SlidingLog::new(limit, WINDOW).unwrap();
     let gcra = Rate { packets: limit, period: WINDOW }.bucket(limit, 1).unwrap();
     let (control, slots) = (Plain::default(), Row::new());
-    let fixed = of_a_word(window.full(0), move |word, now| window.decide_fixed(word, now, 1));
-    let sliding = of_a_word(window.full(0), move |word, now| window.decide_sliding(word, now, 1));
+    let fixed = of_a_word(window.full(0), move |word, now| window.decide(word, now, 1, false));
+    let sliding = of_a_word(window.full(0), move |word, now| window.decide(word, now, 1, true));
     [
         ("fixed window", fixed),
         ("sliding window", sliding),

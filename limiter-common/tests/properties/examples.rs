@@ -167,7 +167,7 @@ fn generic_cell_rate_algorithm() {
 fn fixed_window() {
     let window = Window::new(5, MINUTE).unwrap();
     let mut word = window.full(at(2, 0, 0));
-    let mut send = |now| match window.decide_fixed(word, now, 1) {
+    let mut send = |now| match window.decide(word, now, 1, false) {
         Decision::Conform(next) => {
             word = next;
             true
@@ -185,16 +185,16 @@ fn sliding_window() {
     let window = Window::new(100, MINUTE).unwrap();
     let mut word = window.full(at(5, 0, 0));
     for now in [[at(5, 0, 10); 80].as_slice(), [at(5, 1, 15); 40].as_slice()].concat() {
-        let Decision::Conform(next) = window.decide_sliding(word, now, 1) else { panic!() };
+        let Decision::Conform(next) = window.decide(word, now, 1, true) else { panic!() };
         word = next;
     }
     let now = at(5, 1, 15);
-    assert_eq!(window.fill_sliding(word, now), 100);
-    assert_eq!(window.decide_sliding(word, now, 1), Decision::Exceed);
+    assert_eq!(window.fill(word, now, true), 100);
+    assert_eq!(window.decide(word, now, 1, true), Decision::Exceed);
     // 40 + 80 * 59 / 80 = 99: when 59 / 80 of the minute remain, after 15.75 s.
-    assert_eq!(window.wait_sliding(word, now, 1), 750 * MILLISECOND);
-    assert_eq!(window.fill_sliding(word, at(5, 1, 30)), 80);
-    assert_eq!(window.fill_sliding(word, at(5, 2, 30)), 20, "half of the 40");
+    assert_eq!(window.wait(word, now, 1, true), 750 * MILLISECOND);
+    assert_eq!(window.fill(word, at(5, 1, 30), true), 80);
+    assert_eq!(window.fill(word, at(5, 2, 30), true), 20, "half of the 40");
 }
 
 /// 2 a minute, at 1:00:01, 1:00:30, 1:00:50 and 1:01:40: the third is refused and not logged.

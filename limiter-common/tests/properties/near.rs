@@ -74,15 +74,15 @@ fn the_window_before_counts_by_its_weight() {
         Decision::Conform(word) => word,
         other => panic!("{other:?}"),
     };
-    let word = charge(window.decide_sliding(window.full(begin), begin, 80));
-    assert!(window.is_near_sliding(word, begin) && window.is_near_fixed(word, begin));
+    let word = charge(window.decide(window.full(begin), begin, 80, true));
+    assert!(window.is_near(word, begin, true) && window.is_near(word, begin, false));
     // A quarter of the next has passed: 60 of the 80 count.
     let later = begin + 125 * SECOND;
     for (cost, is_near) in [(19, false), (20, true)] {
-        let next = charge(window.decide_sliding(word, later, cost));
-        assert_eq!(window.is_near_sliding(next, later), is_near, "{cost}");
-        let next = charge(window.decide_fixed(word, later, cost));
-        assert!(!window.is_near_fixed(next, later));
+        let next = charge(window.decide(word, later, cost, true));
+        assert_eq!(window.is_near(next, later, true), is_near, "{cost}");
+        let next = charge(window.decide(word, later, cost, false));
+        assert!(!window.is_near(next, later, false));
     }
 }
 

@@ -78,22 +78,13 @@ impl Model {
 }
 
 fn decide(model: &Model, word: u64, now: u64, cost: u64) -> Decision {
-    let window = model.window;
-    if model.sliding {
-        window.decide_sliding(word, now, cost)
-    } else {
-        window.decide_fixed(word, now, cost)
-    }
+    model.window.decide(word, now, cost, model.sliding)
 }
 
 /// The wait that is told is the shortest, and the fill is the estimate.
 fn check_telling(model: &Model, word: u64, now: u64, cost: u64) {
-    let window = model.window;
-    let (wait, fill) = if model.sliding {
-        (window.wait_sliding(word, now, cost), window.fill_sliding(word, now))
-    } else {
-        (window.wait_fixed(word, now, cost), window.fill_fixed(word, now))
-    };
+    let (window, sliding) = (model.window, model.sliding);
+    let (wait, fill) = (window.wait(word, now, cost, sliding), window.fill(word, now, sliding));
     let conforms = |at| matches!(decide(model, word, at, cost), Decision::Conform(_));
     if model.units(cost) > window.limit {
         assert_eq!(wait, u64::MAX);
@@ -221,13 +212,13 @@ fn any_word_at_any_time_gives_an_answer() {
     for _ in 0..100_000 {
         let window = any_window(&mut random);
         let (word, now, cost) = (random.any(), random.between(0, u64::MAX), random.any());
-        let _: [Decision; 2] =
-            [window.decide_fixed(word, now, cost), window.decide_sliding(word, now, cost)];
         let _: u64 = window.refund(word, now, cost);
-        let _: [u64; 2] =
-            [window.wait_fixed(word, now, cost), window.wait_sliding(word, now, cost)];
-        let _: [u64; 2] = [window.fill_fixed(word, now), window.fill_sliding(word, now)];
+        for slides in [false, true] {
+            let _: Decision = window.decide(word, now, cost, slides);
+            let _: u64 = window.wait(word, now, cost, slides);
+            let _: u64 = window.fill(word, now, slides);
+        }
         let none = Window::default();
-        assert!(!matches!(none.decide_sliding(word, now, 1), Decision::Conform(_)));
+        assert!(!matches!(none.decide(word, now, 1, true), Decision::Conform(_)));
     }
 }

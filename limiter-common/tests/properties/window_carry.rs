@@ -21,7 +21,7 @@ fn word(window: &Window, now: u64, [previous, current]: [u16; 2]) -> u64 {
     let mut word = window.full(now.saturating_sub(window.length));
     for (at, part) in [(now.saturating_sub(window.length), previous), (now, current)] {
         let cost = (u128::from(window.limit) * u128::from(part)).div_ceil(0xffff) as u64;
-        if let Decision::Conform(next) = window.decide_sliding(word, at, cost << window.unit) {
+        if let Decision::Conform(next) = window.decide(word, at, cost << window.unit, true) {
             word = next;
         }
     }
@@ -39,13 +39,8 @@ proptest! {
         let to = if same { Window { length: from.length, ..to } } else { to };
         let word = word(&from, now, parts);
         for sliding in [false, true] {
-            let (carried, was, is) = if sliding {
-                let carried = to.carry_sliding(word, &from, now);
-                (carried, from.fill_sliding(word, now), to.fill_sliding(carried, now))
-            } else {
-                let carried = to.carry_fixed(word, &from, now);
-                (carried, from.fill_fixed(word, now), to.fill_fixed(carried, now))
-            };
+            let carried = to.carry(word, &from, now, sliding);
+            let (was, is) = (from.fill(word, now, sliding), to.fill(carried, now, sliding));
             let ([was, of], [is, limit]) = (share(&from, was), share(&to, is));
             let was = was.min(of);
             // What was told is rounded up to a unit, which may be coarser than one of the other. Of a
@@ -69,14 +64,14 @@ proptest! {
     ) {
         let to = if same { Window { length: from.length, ..to } } else { to };
         let Decision::Conform(full) =
-            from.decide_fixed(from.full(now), now, from.limit << from.unit) else { panic!() };
-        let carried = to.carry_fixed(full, &from, now);
+            from.decide(from.full(now), now, from.limit << from.unit, false) else { panic!() };
+        let carried = to.carry(full, &from, now, false);
         let end = now - now % to.length + to.length;
         for at in [now, now + any % (end - now), end - 1] {
-            prop_assert_eq!(to.decide_fixed(carried, at, 1), Decision::Exceed);
-            prop_assert_eq!(to.decide_sliding(to.carry_sliding(full, &from, now), at, 1), Decision::Exceed);
+            prop_assert_eq!(to.decide(carried, at, 1, false), Decision::Exceed);
+            prop_assert_eq!(to.decide(to.carry(full, &from, now, true), at, 1, true), Decision::Exceed);
         }
-        prop_assert!(matches!(to.decide_fixed(carried, end, 1), Decision::Conform(_)));
+        prop_assert!(matches!(to.decide(carried, end, 1, false), Decision::Conform(_)));
     }
 
     /// A new window starts empty, and what the clock went far back from full.
@@ -84,11 +79,11 @@ proptest! {
     fn no_state_is_an_empty_window_and_lost_state_a_full_one(
         from in window(), to in window(), word: u64, now in magnitude(62),
     ) {
-        prop_assert_eq!(to.carry_fixed(word, &Window::default(), now), to.full(now));
-        prop_assert_eq!(to.carry_sliding(word, &Window::default(), now), to.full(now));
+        prop_assert_eq!(to.carry(word, &Window::default(), now, false), to.full(now));
+        prop_assert_eq!(to.carry(word, &Window::default(), now, true), to.full(now));
         prop_assume!(from != to);
         let later = now + 2 * from.length + 2 * Gcra::TOLERANCE;
-        let carried = to.carry_fixed(from.full(later), &from, now);
-        prop_assert_eq!(to.decide_fixed(carried, now, 1), Decision::Exceed);
+        let carried = to.carry(from.full(later), &from, now, false);
+        prop_assert_eq!(to.decide(carried, now, 1, false), Decision::Exceed);
     }
 }

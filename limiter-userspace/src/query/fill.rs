@@ -95,12 +95,8 @@ fn bucket(gcra: &Gcra, word: u64, now: u64, cost: u64) -> Fill {
 fn window(meter: &Meter, word: u64, now: u64, cost: u64) -> Fill {
     let Window { length, limit, unit, .. } = meter.window();
     // A fixed window forgets its count at its end, a sliding one a window later.
-    let (used, windows) = match meter.kind() {
-        Kind::Fixed => (meter.window().fill_fixed(word, now), 1),
-        Kind::Bucket | Kind::Sliding | Kind::SlidingLog | Kind::Concurrent => {
-            (meter.window().fill_sliding(word, now), 2)
-        }
-    };
+    let slides = !matches!(meter.kind(), Kind::Fixed);
+    let (used, windows) = (meter.window().fill(word, now, slides), 1 + u64::from(slides));
     let next = match meter.wait(word, now, cost) {
         u64::MAX => None,
         wait => Some(Duration::from_nanos(wait)),

@@ -1,31 +1,16 @@
 //! Counts that follow a change of policy.
 
-use super::{Window, counts::Counts};
+use super::Window;
 
 impl Window {
-    /// The word that carries the state of a fixed window over to this one.
+    /// The word that carries state of another window over to this one. `slides` for the sliding window counter.
     ///
-    /// What is counted is kept as a share of the limit, rounded up, and counts in the window of this
-    /// length at `now`: a full window stays full until it ends. State of no window gives an empty
-    /// one.
+    /// Each count is kept as a share of the limit, rounded up: a full window stays full until it ends. When the length
+    /// changes, it is the estimate that is kept so, as the count of the window of this length at `now`. State of no window
+    /// gives an empty one.
     #[inline(always)]
-    pub const fn carry_fixed(&self, word: u64, from: &Self, now: u64) -> u64 {
-        let mut counts = from.at(word, now);
-        counts.previous = 0;
-        self.carry(word, counts, from, now)
-    }
-
-    /// The word that carries the state of a sliding window counter over to this one.
-    ///
-    /// Both counts are kept as shares of the limit, rounded up. When the length changes it is the
-    /// estimate that is kept so, as the count of the window of this length at `now`.
-    #[inline(always)]
-    pub const fn carry_sliding(&self, word: u64, from: &Self, now: u64) -> u64 {
-        self.carry(word, from.at(word, now), from, now)
-    }
-
-    #[inline(always)]
-    const fn carry(&self, word: u64, counts: Counts, from: &Self, now: u64) -> u64 {
+    pub const fn carry(&self, word: u64, from: &Self, now: u64, slides: bool) -> u64 {
+        let counts = from.at(word, now, slides);
         if from.length == 0 || from.limit == 0 {
             return self.full(now);
         }

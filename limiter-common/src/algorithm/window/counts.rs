@@ -12,7 +12,7 @@ pub(super) struct Counts {
     pub(super) elapsed: u64,
     /// Nanoseconds until it begins; not 0 only when the clock went back a little.
     pub(super) early: u64,
-    /// The count of the window before, in units of 2^[`Window::coarse`] units.
+    /// The count of the window before, in units of 2^[`Window::coarse`] units; 0 in a fixed window.
     pub(super) previous: u64,
     /// Its own count, in units.
     pub(super) current: u64,
@@ -73,15 +73,15 @@ impl Window {
         ((word >> counted).wrapping_sub(number) << counted) as i64 >> counted
     }
 
-    /// Brings a word up to `now`.
+    /// Brings a word up to `now`. `slides` for the sliding window counter.
     #[inline(always)]
-    pub(super) const fn at(&self, word: u64, now: u64) -> Counts {
+    pub(super) const fn at(&self, word: u64, now: u64, slides: bool) -> Counts {
         let number = self.number(now);
         let elapsed = now.wrapping_sub(number.wrapping_mul(self.length));
         let (previous, current) = self.fields(word);
         let current = if current < self.limit { current } else { self.limit };
         let here = Counts { number, elapsed, early: 0, previous, current, lost: false };
-        match self.ahead(word, number) {
+        let mut counts = match self.ahead(word, number) {
             0 => here,
             -1 => Counts { previous: self.coarsen(current), current: 0, ..here },
             ahead if ahead < 0 => Counts { previous: 0, current: 0, ..here },
@@ -95,7 +95,10 @@ impl Window {
                     Counts { number: number.wrapping_add(ahead), elapsed: 0, early, ..here }
                 }
             }
-        }
+        };
+        // Last, so that the verifier does not follow each of these ways for both kinds.
+        counts.previous &= (slides as u64).wrapping_neg();
+        counts
     }
 
     /// A count as it is kept of the previous window, rounded up.

@@ -3,28 +3,13 @@
 use super::{Window, counts::Counts};
 
 impl Window {
-    /// Nanoseconds from `now` until `cost` conforms under the fixed window, unless others are
-    /// charged meanwhile: exactly, 0 when it does at once, `u64::MAX` when it never does.
-    #[inline(always)]
-    pub const fn wait_fixed(&self, word: u64, now: u64, cost: u64) -> u64 {
-        let counts = self.at(word, now);
-        let cost = self.units(cost);
-        if cost > self.limit {
-            u64::MAX
-        } else if counts.current <= self.limit - cost {
-            0
-        } else {
-            self.until_next(&counts)
-        }
-    }
-
-    /// Nanoseconds from `now` until `cost` conforms under the sliding window counter, unless others
-    /// are charged meanwhile: exactly, 0 when it does at once, `u64::MAX` when it never does.
+    /// Nanoseconds from `now` until `cost` conforms, unless others are charged meanwhile: exactly, 0 when it does at once,
+    /// `u64::MAX` when it never does. `slides` for the sliding window counter.
     ///
     /// Not for the packet path.
     #[inline(never)]
-    pub const fn wait_sliding(&self, word: u64, now: u64, cost: u64) -> u64 {
-        let counts = self.at(word, now);
+    pub const fn wait(&self, word: u64, now: u64, cost: u64, slides: bool) -> u64 {
+        let counts = self.at(word, now, slides);
         let cost = self.units(cost);
         if cost > self.limit {
             return u64::MAX;
@@ -34,6 +19,9 @@ impl Window {
             return 0;
         }
         let next = self.until_next(&counts);
+        if !slides {
+            return next;
+        }
         if counts.current <= room {
             // The previous window has to be outweighed, which may take all of this one.
             let remaining = self.remaining(counts.previous, room - counts.current);
@@ -48,11 +36,11 @@ impl Window {
     /// Nanoseconds from `now` until nothing that was counted counts any more: 0 if nothing does.
     #[inline(always)]
     pub const fn rest(&self, word: u64, now: u64, slides: bool) -> u64 {
-        let counts = self.at(word, now);
+        let counts = self.at(word, now, slides);
         let next = self.until_next(&counts);
         if counts.current != 0 {
             if slides { next.saturating_add(self.length) } else { next }
-        } else if slides && counts.previous != 0 {
+        } else if counts.previous != 0 {
             next
         } else {
             0
