@@ -110,7 +110,7 @@ pub struct Settings {
     pub longest: Longest,
     /// The limits that count new connections, as bits.
     pub connections: u64,
-    /// The limits that can be charged with the packet of a [`newcomer`](crate::table::probation) later, as bits:
+    /// The limits that can be charged with the packet of a [newcomer](crate::table::probation) later, as bits:
     /// inline ones by which a packet costs 1 or its bytes.
     pub newcomers: u64,
     /// The limits that accept a destination that no prefix is about, as bits. Where no limit asks what a packet is, these

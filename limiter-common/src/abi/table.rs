@@ -29,7 +29,7 @@ pub type JiffyClock = [u64; 2];
 /// Sources on probation in a set; a power of two.
 pub const PROBATION_SLOTS: usize = 2;
 
-/// Sources that have sent a single packet, see [`newcomer`](crate::table::probation). Packets read or write
+/// Sources that have sent a single packet, see [probation](crate::table::probation). Packets read or write
 /// anything here but the state under the lock of the set alone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

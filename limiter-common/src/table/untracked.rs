@@ -1,7 +1,7 @@
 //! The untracked allowance: packets of sources without an entry that a full set lets pass without a record.
 //!
 //! In a [set](crate::table::set) that is full, what the first packet of a source was charged is kept beside the
-//! entries, under a lock, for two sources at a time (see [`newcomer`](crate::table::probation)). Where a packet is next to
+//! entries, under a lock, for two sources at a time (see [probation](crate::table::probation)). Where a packet is next to
 //! nothing of the burst, that can be done without: a set admits a [few](crate::algorithm::gcra::Gcra::untracked) in each tick of
 //! the kernel that it forgets at once. All of these may be of one source.
 //!

@@ -14,7 +14,7 @@ use crate::{
     kernel::{
         atomics::MapWord,
         maps::{LIMITS, SHARED_SOURCES},
-        scratch::{PacketScratch, lose_race},
+        scratch::PacketScratch,
     },
 };
 
@@ -75,7 +75,6 @@ pub(crate) extern "C" fn note_block(until: u64) -> u32 {
         if seen >= until || latest.compare_exchange(seen, until) == seen {
             break;
         }
-        lose_race();
     }
     0
 }

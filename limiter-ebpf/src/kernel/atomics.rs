@@ -11,12 +11,9 @@
 //! * A compare-and-exchange that fails: on CPUs without LSE (before ARMv8.1), the kernel makes a load without order
 //!   of it. The word has to be loaded again, by [`load_acquire`].
 
-use core::{
-    ffi::c_void,
-    intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd},
-};
+use core::intrinsics::{AtomicOrdering::SeqCst, atomic_cxchg, atomic_xadd};
 
-use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_loop};
+use aya_ebpf::helpers::bpf_ktime_get_ns;
 use limiter_common::{
     algorithm::binding::Binding,
     base::word::{self, StoreWord, Word},
@@ -164,20 +161,29 @@ pub(crate) unsafe fn add(counter: *mut u64, delta: u64) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn wait_before(tries: u32) -> u32 {
-    // No try has a larger number, so the wait is short; the verifier need not know.
-    let wait = word::wait(tries & 15);
     // SAFETY: the helper has no precondition.
-    let mut until = unsafe { bpf_ktime_get_ns() } + wait;
-    // To read the clock takes 10 ns at least.
-    let most = wait as u32 / 10;
-    // SAFETY: the helper calls a function of this program with a pointer to a word that lives as long.
-    unsafe { bpf_loop(most, is_over as *mut c_void, (&raw mut until).cast(), 0) };
+    let until = unsafe { bpf_ktime_get_ns() } + word::wait(tries);
+    // `bpf_loop` would need Linux 5.17.
+    for _ in 0..READINGS {
+        if wait_until(until) != 0 {
+            break;
+        }
+    }
     0
 }
 
-/// Whether a time, in nanoseconds, is over, which ends the loop. It is told its turn first.
+/// How often the clock is read in a loop that is verified. A wait of that many times as many readings is as long as any.
+const READINGS: u32 = 64;
+
+/// Waits until a time, in nanoseconds, or for so many readings of the clock. Returns 1 if the time has come.
+#[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn is_over(_: u32, until: *mut u64) -> i64 {
-    // SAFETY: see `wait_before`. The helper has no precondition.
-    unsafe { (bpf_ktime_get_ns() >= until.read_volatile()).into() }
+extern "C" fn wait_until(until: u64) -> u32 {
+    for _ in 0..READINGS {
+        // SAFETY: the helper has no precondition.
+        if unsafe { bpf_ktime_get_ns() } >= until {
+            return 1;
+        }
+    }
+    0
 }

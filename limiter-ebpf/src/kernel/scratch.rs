@@ -157,18 +157,26 @@ pub(crate) struct PacketScratch {
     pub(crate) keyed: Keyed,
 }
 
-/// Notes that the packet lost a race for a word to another CPU, and waits, each time for longer. Returns 0 when it has lost so many
-/// that it is to give up. The races of a packet are counted together, so that it waits for no longer where it has many limits.
+/// Notes that another CPU was first at a word that the packet is to be charged to, and waits, each time for longer. Returns 0, and
+/// does not wait, when the packet has lost so many races that it is to give up. The races of a packet are counted together, so that
+/// it waits for no longer where it has many limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn lose_race() -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
-    if scratch.races >= RACES.into() {
+    scratch.races += 1;
+    if scratch.races > RACES.into() {
         return 0;
     }
-    scratch.races += 1;
     wait_before(scratch.races as u32);
     1
+}
+
+/// Waits before another try to take a charge back, whatever the packet has lost. Where all fail, the limit stays charged for a packet
+/// that is dropped.
+#[inline(always)]
+pub(crate) fn wait_to_refund() {
+    wait_before(4);
 }
 
 /// What charging the first packet of a source comes to, which has no entry.

@@ -10,7 +10,10 @@ use limiter_common::{
         policy::{Settings, half},
         table::ENTRY_PLACES,
     },
-    algorithm::{gcra::Gcra, policer::Look},
+    algorithm::{
+        gcra::Gcra,
+        policer::{Look, Refusal},
+    },
     base::word::TRIES,
     policy::{
         charge::{self, Bill, Charge, Group},
@@ -23,7 +26,7 @@ use crate::{
         atomics::BoundWord,
         barrier::unlink,
         maps::LIMITS,
-        scratch::{PacketScratch, lose_race},
+        scratch::{PacketScratch, lose_race, wait_to_refund},
     },
     limits::step::{AGAIN, CHARGED, DONE},
     policy::active::settings,
@@ -303,23 +306,26 @@ extern "C" fn charge_left() -> u32 {
             return DONE;
         }
         if outcome == AGAIN && lose_race() == 0 {
-            break;
+            give_up_first_left();
         }
-    }
-    if let Some(scratch) = PacketScratch::get()
-        && let Some(settings) = settings(scratch.binding.epoch())
-    {
-        let left = left(scratch, settings);
-        if left & scratch.bill.enforced != 0 {
-            scratch.bill.give_up();
-        }
-        // What is only counted is no reason to drop it undecided.
-        scratch.bill.applies &= !left;
     }
     DONE
 }
 
-/// Charges one of them. Returns [`AGAIN`] if another CPU moves its word, [`DONE`] if none is left then.
+/// Refuses the packet at the first of them, or leaves that out if it is only counted, as other CPUs move its word all the time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn give_up_first_left() -> u32 {
+    if let Some(scratch) = PacketScratch::get()
+        && let Some(settings) = settings(scratch.binding.epoch())
+    {
+        let left = left(scratch, settings);
+        scratch.bill.refuse(left & left.wrapping_neg(), Refusal::Contended);
+    }
+    DONE
+}
+
+/// Charges the first of them. Returns [`AGAIN`] if another CPU moves its word, [`DONE`] if none is left.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_one_left() -> u32 {
@@ -364,8 +370,7 @@ extern "C" fn refund_inline_at(place: u32) -> u32 {
         if try_refund_inline_at(place) == DONE {
             break;
         }
-        // What is not taken back is a token that nobody had.
-        lose_race();
+        wait_to_refund();
     }
     DONE
 }

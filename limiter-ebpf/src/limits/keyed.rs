@@ -24,7 +24,7 @@ use crate::{
         barrier::black_box,
         clock,
         maps::{BUCKETS, LIMITS, MEASURES, METERS, PROFILES, packet_slot},
-        scratch::{Keyed, PacketScratch, lose_race},
+        scratch::{Keyed, PacketScratch, lose_race, wait_to_refund},
     },
     limits::{
         step::{AGAIN, ANEW, ASKED, DONE, FULL, STALE},
@@ -212,8 +212,7 @@ extern "C" fn refund_keyed_at(place: u32) -> u32 {
         if try_refund_keyed_at(place) == DONE {
             break;
         }
-        // As in `inline`.
-        lose_race();
+        wait_to_refund();
     }
     DONE
 }

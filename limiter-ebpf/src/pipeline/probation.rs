@@ -140,7 +140,7 @@ fn may_owe(scratch: &PacketScratch) -> bool {
 }
 
 /// If one of the limits with keys of their own refuses the packet, the place of the reason: it is charged to
-/// none then, and counted. One of a few brings its source an entry, if one owes nothing, so that what follows is told of. Where
+/// none then, and counted. One of a few brings its source an entry, if one is not noted to owe, so that what follows is told of. Where
 /// nothing is dropped, what a limit would refuse is left to the full decision, which tells of it.
 #[inline(always)]
 fn refuse_by_key() -> Option<u32> {

@@ -3,7 +3,7 @@
 use aya_ebpf::{bindings::xdp_md, programs::XdpContext};
 use limiter_common::{
     abi::policy::flag,
-    base::tally::Tally,
+    base::{tally::Tally, word::RACES},
     packet::{frame::Frame as _, reason::Reason},
     table::set::Place,
 };
@@ -106,6 +106,10 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
             break;
         }
         verdict = decide_by_entry(ctx);
+        // The limits were tried once more without a wait.
+        if PacketScratch::get().is_none_or(|scratch| scratch.races > RACES.into()) {
+            break;
+        }
     }
     if !verdict.is_decided() {
         verdict = Verdict(give_up_packet().into());

@@ -11,8 +11,8 @@
 //!   another CPU read. A line to be written moves to one CPU at a time, in the order of the requests. Lines
 //!   that no CPU writes, and memory, cost nothing.
 //! * A load and a following exchange are two accesses: another CPU may come between them. A failed exchange
-//!   is tried again, starting with the load, after the wait of the datapath. Where as many tries as there are in vain, packets to
-//!   be leased are charged one by one, and at last the packet is dropped as contended and not counted.
+//!   is tried again, starting with the load, after the wait of the datapath. After as many races as there, packets to be leased are
+//!   charged one by one, and at last the packet is dropped as contended and not counted.
 //! * No packet is refused: the limits of known sources and of `key: all` admit more than all CPUs offer, and
 //!   made-up sources send one packet each.
 //!

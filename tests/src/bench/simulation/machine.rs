@@ -45,7 +45,7 @@ const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
 const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
 
 /// How often the datapath tries to charge a packet alone that has lost all races for a lease.
-const ALONE: u32 = 3;
+const ALONE: u32 = 4;
 
 /// The state of a cache line.
 #[derive(Clone, Copy, Debug, Default)]
