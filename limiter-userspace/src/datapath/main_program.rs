@@ -18,7 +18,8 @@ use limiter_common::abi::{
 use super::{
     bpffs::{Pins, c_path},
     link::{Link, pinned_links},
-    object::{missing, number, object, pinned, typed},
+    object::{number, object},
+    open::{missing, pinned, typed},
     program::{Clock, Program, object_hash},
     sys,
 };

@@ -26,10 +26,11 @@ use limiter_common::{
 use super::{
     bpffs::Pins,
     layout::{OPTIONAL, Optional, SHAPES, shape_of},
-    object::{number, object, pinned, typed},
-    policy::StoredPolicy,
+    object::{number, object},
+    open::{pinned, typed},
     prefix_rules::PrefixRules,
     sizes::Sizes,
+    stored_policy::StoredPolicy,
 };
 use crate::{
     error::{Error, Result},

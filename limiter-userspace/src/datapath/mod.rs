@@ -36,6 +36,7 @@ mod netdevice;
 mod netlink;
 mod object;
 pub(crate) mod offences;
+mod open;
 mod optional;
 pub mod policy;
 pub(crate) mod prefix_rules;
@@ -51,6 +52,7 @@ pub mod snapshot;
 pub mod sources;
 pub(crate) mod stacked;
 pub mod statistics;
+mod stored_policy;
 mod stored_tries;
 pub mod survey;
 #[expect(unsafe_code, reason = "system calls that no library wraps")]

@@ -1,23 +1,15 @@
-//! Single objects of the kernel: maps opened from their pins, and the errors of the library that opens them.
+//! Single objects of the kernel, and the errors of the library that opens them.
 
 use std::{io, os::fd::AsFd as _};
 
-use aya::maps::{Map, MapData, MapType};
+use aya::maps::{MapData, MapType};
 
-use super::{
-    bpffs::{Pins, exists},
-    sys,
-};
+use super::sys;
 use crate::error::{Error, Result};
 
 /// The number that the kernel gave a map.
 pub(super) fn number(map: &MapData) -> Result<u32> {
     Ok(map.info().map_err(|error| object("look at a map", &error))?.id())
-}
-
-/// The error for a map that is not pinned.
-pub(super) fn missing(name: &str) -> Error {
-    Error::Object { action: format!("use the map {name}"), reason: "it is not pinned".to_owned() }
 }
 
 /// The bytes of the only value of an array, whatever layout it has. Its type is checked first: of a per-CPU map the kernel
@@ -51,31 +43,4 @@ pub(crate) fn object(action: impl Into<String>, error: &dyn std::error::Error) -
         source = error.source();
     }
     Error::Object { action, reason }
-}
-
-/// The map of that name; `None` if it is not pinned.
-///
-/// # Errors
-/// What the system says.
-pub(super) fn pinned(pins: &Pins, name: &str) -> Result<Option<MapData>> {
-    let path = pins.map(name);
-    if !exists(&path)? {
-        return Ok(None);
-    }
-    MapData::from_pin(&path)
-        .map(Some)
-        .map_err(|error| object(format!("open {}", path.display()), &error))
-}
-
-/// The map of that name, to read and write values of a type.
-///
-/// # Errors
-/// That it is another map, or what the system says.
-pub(super) fn typed<T: TryFrom<Map, Error = aya::maps::MapError>>(
-    pins: &Pins,
-    name: &str,
-) -> Result<T> {
-    let failed = |error| object(format!("open the map {name}"), &error);
-    let data = MapData::from_pin(pins.map(name)).map_err(failed)?;
-    Map::from_map_data(data).and_then(T::try_from).map_err(failed)
 }

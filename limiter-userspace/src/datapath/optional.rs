@@ -21,7 +21,8 @@ use super::{
     layout::{OPTIONAL, Optional, Shape},
     loader::wire::OptionalArray,
     maps::Maps,
-    object::{number, object, typed},
+    object::{number, object},
+    open::typed,
     sizes::Sizes,
     sys,
 };

@@ -5,7 +5,6 @@
 //! changed nothing. The policy before stays where it is until the next one is written, and can be
 //! back by nothing but the clock: see [`Revert`].
 
-mod document;
 mod interfaces;
 
 use std::{
@@ -25,18 +24,19 @@ use limiter_common::{
     abi::{
         counters::LimitTally,
         layout::{CHUNK, LAYOUT_VERSION, map},
-        policy::{Head, Revert, half},
+        policy::{Revert, half},
     },
     base::seed::Seed,
     policy::limit::{INLINE, Limit as Row},
 };
 
-pub(super) use self::document::document_of;
-pub use self::document::{Origin, StoredPolicy};
+pub use super::stored_policy::{Origin, StoredPolicy};
+pub(super) use super::stored_policy::{document_of, in_force};
 use super::{
     maps::{Maps, Unprepared},
     object::object,
     sizes::NoRoom,
+    stored_policy,
     stored_tries::{Prefix, Tries},
     sys,
     trie::{self, Changes},
@@ -208,9 +208,9 @@ impl Maps {
         let stored = StoredPolicy::new(layers, held, origin.or(origin_before), &tables);
         let room = self.capacity(map::DOCUMENT)? as usize / 2 * CHUNK;
         let (stored, document) = stored.write_within(room)?;
-        document::check_room(document.len(), room, stored.run_time.entries().len())?;
+        stored_policy::check_room(document.len(), room, stored.run_time.entries().len())?;
         self.make_for(&tables)?;
-        let left = document::tries_of(&self.document(next & 1)?);
+        let left = stored_policy::tries_of(&self.document(next & 1)?);
         packets.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(failed)?;
         let is_whole = self.write_tables(&tables, left.as_ref(), next)?;
         self.write_document(&document, next & 1)?;
@@ -260,7 +260,7 @@ impl Maps {
             return Ok(());
         }
         sys::wait_for_packets().map_err(|error| Error::system("wait for packets", error))?;
-        let left = document::tries_of(&before);
+        let left = stored_policy::tries_of(&before);
         self.write_tries(&tables, left.as_ref(), other)?;
         self.write_document(&document, other & 1)
     }
@@ -488,13 +488,6 @@ impl Maps {
 /// What is listed ends at a whole second. It ends then, and not up to a second later.
 fn whole_second(unix: Duration, monotonic: u64) -> (u64, u64) {
     (unix.as_secs(), monotonic.saturating_sub(unix.subsec_nanos().into()))
-}
-
-/// The epoch that packets go by at a time.
-pub(super) fn in_force(head: &Head, now: u64) -> u32 {
-    let epoch = head.epoch as u32;
-    let reverted = head.revert.at(epoch).is_some_and(|at| now >= at);
-    if reverted { epoch.wrapping_add(1) } else { epoch }
 }
 
 /// The word of an epoch.

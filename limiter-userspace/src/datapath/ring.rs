@@ -11,7 +11,7 @@ use limiter_common::{
     memory::{event::SourceEvent, sample::Sample},
 };
 
-use super::{bpffs::Pins, object::typed};
+use super::{bpffs::Pins, open::typed};
 use crate::error::Result;
 
 /// The values in a ring that nobody took yet. A ring has one reader: others get the same, or what is overwritten by then, and

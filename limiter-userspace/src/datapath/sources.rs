@@ -24,7 +24,8 @@ use limiter_common::{
 use super::{
     bpffs::{Pins, sides::Beside},
     maps::{Maps, described},
-    object::{object, pinned},
+    object::object,
+    open::pinned,
     policy::in_force,
     sys,
 };

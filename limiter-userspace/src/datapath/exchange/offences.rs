@@ -18,7 +18,8 @@ use super::Old;
 use crate::{
     datapath::{
         maps::Maps,
-        object::{missing, object, pinned},
+        object::object,
+        open::{missing, pinned},
         policy::StoredPolicy,
         sys,
     },

@@ -21,7 +21,8 @@ use crate::{
     datapath::{
         bpffs::sides::word,
         maps::Maps,
-        object::{missing, object, pinned, typed},
+        object::object,
+        open::{missing, pinned, typed},
         sys,
     },
     error::{Error, Result},

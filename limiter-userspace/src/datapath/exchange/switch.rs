@@ -7,7 +7,8 @@ use limiter_common::abi::{description::Description, layout::map};
 use crate::{
     datapath::{
         bpffs::{Pins, sides::word},
-        object::{missing, only_value, pinned},
+        object::only_value,
+        open::{missing, pinned},
         sys,
     },
     error::{Error, Result},

@@ -29,11 +29,7 @@ use limiter_common::{
 
 use super::Old;
 use crate::{
-    datapath::{
-        maps::Maps,
-        object::{object, pinned},
-        sys,
-    },
+    datapath::{maps::Maps, object::object, open::pinned, sys},
     error::{Error, Result},
     policy::Tables,
 };

@@ -10,12 +10,7 @@ use limiter_common::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::super::{
-    bpffs::Pins,
-    object::{object, typed},
-    stored_tries::Tries,
-    sys,
-};
+use super::{bpffs::Pins, object::object, open::typed, stored_tries::Tries, sys};
 use crate::{
     error::Result,
     policy::{Assignment, Layered, Layers, Policy, PolicyError, RunTime, Tables, units::printable},
@@ -76,7 +71,7 @@ impl Origin {
 }
 
 /// The document of a half; empty if there is none.
-pub(in super::super) fn document_of(
+pub(super) fn document_of(
     map: &HashMap<MapData, [u32; 2], [u8; CHUNK]>,
     half: u32,
 ) -> Result<Vec<u8>> {
@@ -108,7 +103,7 @@ impl StoredPolicy {
     }
 
     /// The same, which does not say what the tries have.
-    pub(in super::super) fn without_tries(self) -> Self {
+    pub(super) fn without_tries(self) -> Self {
         Self { version: VERSION, tries: None, ..self }
     }
 
@@ -130,12 +125,12 @@ impl StoredPolicy {
     pub(crate) fn of_any_layout(pins: &Pins) -> Result<Self> {
         let head: Array<MapData, Head> = typed(pins, map::HEAD)?;
         let head = head.get(&0, 0).map_err(|error| object("read the epoch", &error))?;
-        let epoch = super::in_force(&head, sys::monotonic());
+        let epoch = in_force(&head, sys::monotonic());
         Self::read(&document_of(&typed(pins, map::DOCUMENT)?, epoch & 1)?)
     }
 
     /// The document, as it is stored.
-    pub(in super::super) fn write(&self) -> Result<Vec<u8>> {
+    pub(super) fn write(&self) -> Result<Vec<u8>> {
         Ok(serde_json::to_vec(self).map_err(|error| unreadable(&error))?)
     }
 
@@ -151,7 +146,7 @@ impl StoredPolicy {
         Ok((without, document))
     }
 
-    pub(in super::super) fn read(document: &[u8]) -> Result<Self> {
+    pub(super) fn read(document: &[u8]) -> Result<Self> {
         /// What every version has.
         #[derive(Deserialize)]
         struct Header {
@@ -205,6 +200,13 @@ fn unreadable(error: &serde_json::Error) -> PolicyError {
         cause.push('…');
     }
     PolicyError::Document { cause }
+}
+
+/// The epoch that packets go by at a time.
+pub(super) fn in_force(head: &Head, now: u64) -> u32 {
+    let epoch = head.epoch as u32;
+    let reverted = head.revert.at(epoch).is_some_and(|at| now >= at);
+    if reverted { epoch.wrapping_add(1) } else { epoch }
 }
 
 #[cfg(test)]
