@@ -13,10 +13,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::{
-    held::{Call, Held},
-    topology::Host,
-};
+use crate::topology::Host;
 
 /// The environment variable with the path of the `limiter` binary to test.
 pub const VARIABLE: &str = "LIMITER_BIN";
@@ -89,7 +86,7 @@ impl Limiter {
 /// A `limiter` command that has not been run yet.
 #[derive(Debug)]
 pub struct LimiterCommand {
-    command: Command,
+    pub(crate) command: Command,
     arguments: Vec<OsString>,
 }
 
@@ -148,15 +145,6 @@ impl LimiterCommand {
         self.command.spawn().with_context(|| format!("cannot run {}", self.line()))
     }
 
-    /// Starts the command, which is held at each call of a kind from then on, and waits until it makes the first one.
-    ///
-    /// # Errors
-    /// Fails if the command cannot be run, or ends without the call.
-    pub fn held_at(self, call: Call) -> Result<Held> {
-        let line = self.line();
-        Held::start(self.command, line, call)
-    }
-
     /// Runs the command and waits for its end.
     ///
     /// # Errors
@@ -191,7 +179,7 @@ impl LimiterCommand {
         serde_json::from_str(&stdout).with_context(|| format!("{line} printed no JSON: {stdout}"))
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let arguments = self.arguments.iter().map(|argument| argument.to_string_lossy());
         let words = std::iter::once("limiter".into()).chain(arguments);
         words.collect::<Vec<_>>().join(" ")

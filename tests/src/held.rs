@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{command::Outcome, process::kill};
+use crate::{
+    command::{LimiterCommand, Outcome},
+    process::kill,
+};
 
 /// How long a command may take until it makes the call, or ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -69,6 +72,17 @@ pub enum Answer {
     Fail(i32),
 }
 
+impl LimiterCommand {
+    /// Starts the command, which is held at each call of a kind from then on, and waits until it makes the first one.
+    ///
+    /// # Errors
+    /// Fails if the command cannot be run, or ends without the call.
+    pub fn held_at(self, call: Call) -> Result<Held> {
+        let line = self.line();
+        Held::start(self.command, line, call)
+    }
+}
+
 /// A command that is held at each call of a kind. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Held {
@@ -84,7 +98,7 @@ impl Held {
     ///
     /// # Errors
     /// Fails if the command cannot be run, or ends without the call.
-    pub(crate) fn start(mut command: Command, line: String, call: Call) -> Result<Self> {
+    fn start(mut command: Command, line: String, call: Call) -> Result<Self> {
         /// The number that the listener has in the command.
         const LISTENER: RawFd = 200;
         let filter = call.filter();

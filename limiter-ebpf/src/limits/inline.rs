@@ -242,8 +242,8 @@ pub(crate) fn look_at_all(inline: &mut Inline<'_>) {
 /// be [taken back](refund_inline).
 #[inline(always)]
 pub(crate) fn charge_all(inline: &mut Inline<'_>) {
-    charge_places(inline, 0..ENTRY_PLACES);
-    if further(inline.scratch, inline.settings) != 0 {
+    let is_first = charge_places(inline, 0..ENTRY_PLACES);
+    if is_first && further(inline.scratch, inline.settings) != 0 {
         charge_further();
     }
     if left(inline.scratch.reread(), inline.settings) != 0 {
@@ -251,12 +251,15 @@ pub(crate) fn charge_all(inline: &mut Inline<'_>) {
     }
 }
 
-/// Charges the limits at some places, unless other CPUs move their words.
+/// Charges the limits at some places, until another CPU was first at one: that may refuse the packet now. Whether none was.
 #[inline(always)]
-fn charge_places(inline: &mut Inline<'_>, places: Range<usize>) {
+fn charge_places(inline: &mut Inline<'_>, places: Range<usize>) -> bool {
     for place in places {
-        let _: Charge = charge::charge_at(inline, place, false, 0);
+        if charge::charge_at(inline, place, false, 0) == Charge::LostRace {
+            return false;
+        }
     }
+    true
 }
 
 /// The inline limits that the packet is still to be charged to, as bits.
@@ -277,7 +280,9 @@ extern "C" fn look_further() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_further() -> u32 {
-    with_further(|inline| charge_places(inline, ENTRY_PLACES..INLINE))
+    with_further(|inline| {
+        charge_places(inline, ENTRY_PLACES..INLINE);
+    })
 }
 
 /// Calls `with`. A packet whose entry is bound anew meanwhile is undecided.

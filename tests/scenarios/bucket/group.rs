@@ -161,13 +161,13 @@ struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Charges each limit of the part as it was looked at, and then those that another CPU was first at, anew.
+    /// Charges each limit of the part as it was looked at, or anew, as often as another CPU is first.
     fn charge(&mut self) {
-        let lost =
-            [0, 1].map(|place| charge::charge_at(self, place, false, self.now) == Charge::LostRace);
-        for place in (0..2).filter(|place| lost[*place]) {
+        for place in 0..2 {
             let mut tries = 0..TRIES;
-            if tries.all(|_| charge::charge_at(self, place, true, self.now) == Charge::LostRace) {
+            if tries.all(|tries| {
+                charge::charge_at(self, place, tries != 0, self.now) == Charge::LostRace
+            }) {
                 let bit = self.bit(place);
                 self.bill.refuse(bit, Refusal::Contended);
             }
