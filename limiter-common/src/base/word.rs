@@ -49,7 +49,7 @@ pub trait Word {
 /// How often a CPU tries to move a word that other CPUs move.
 pub const TRIES: u32 = 12;
 
-/// The races for words that a packet may lose, all together, and wait before it tries again: for 0.33 ms in all. With fewer, more
+/// The races for words that a packet may lose, all together, and wait before it tries again: for 0.33 ms in all at most. With fewer, more
 /// packets are given up where dozens of CPUs charge one limit at once.
 pub const RACES: u32 = 12;
 
