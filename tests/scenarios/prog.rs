@@ -9,6 +9,7 @@ mod carry;
 mod change;
 mod clock;
 mod connections;
+mod contended;
 mod control;
 mod cpus;
 mod define;

@@ -4,12 +4,14 @@
 mod cpu;
 pub mod effects;
 mod memory;
+mod moving;
 mod pool;
 mod runner;
 
 #[cfg(feature = "datapath-log")]
 use std::sync::mpsc;
 use std::{
+    mem::offset_of,
     ops::{Deref, DerefMut},
     thread,
     time::{Duration, Instant},
@@ -61,6 +63,7 @@ use limiter_userspace::{
 
 pub use self::{
     cpu::{monotonic, pin_to_cpu, two_cpus},
+    moving::MovingWord,
     runner::{LONGEST, Runner, SHORTEST, Verdict},
 };
 use self::{memory::Memory, pool::Kind, runner::Offered};
@@ -596,15 +599,30 @@ impl Loaded {
         Ok(Some(source))
     }
 
+    /// The number of the entry of a source.
+    fn entry(&self, key: &Address) -> Result<u32> {
+        let first = shared::entry(self.maps().place(key)?.set, 0);
+        let find =
+            |number: &u32| self.tables.sources.get(number, 0).is_ok_and(|it| it.address == *key);
+        (first..first + WAYS as u32).find(find).context("the source has no entry")
+    }
+
+    /// The word of the limit at a place in the entry of a source, to be moved while the program runs.
+    ///
+    /// # Errors
+    /// Fails if the source has no entry, or if a map cannot be mapped.
+    pub fn moving_word(&self, key: &Address, place: usize) -> Result<MovingWord> {
+        let entry = self.entry(key)? as usize * size_of::<Source>();
+        let word = offset_of!(Source, words) + place * size_of::<u64>();
+        MovingWord::new(self.memory.map(map::SOURCES)?, entry + word)
+    }
+
     /// Changes the entry of a source through `change`.
     ///
     /// # Errors
     /// Fails if the source has no entry, or if a map cannot be read or written.
     pub fn change_source(&mut self, key: &Address, change: impl FnOnce(&mut Source)) -> Result<()> {
-        let first = shared::entry(self.maps().place(key)?.set, 0);
-        let find =
-            |number: &u32| self.tables.sources.get(number, 0).is_ok_and(|it| it.address == *key);
-        let number = (first..first + WAYS as u32).find(find).context("the source has no entry")?;
+        let number = self.entry(key)?;
         let mut source = self.tables.sources.get(&number, 0)?;
         change(&mut source);
         Ok(self.tables.sources.set(number, source, 0)?)

@@ -49,8 +49,8 @@ pub trait Word {
 /// How often a CPU tries to move a word that other CPUs move.
 pub const TRIES: u32 = 12;
 
-/// The races for words that a packet may lose, all together, and wait before it tries again: for 0.33 ms in all at most. With fewer, more
-/// packets are given up where dozens of CPUs charge one limit at once.
+/// The races for words that a packet may lose, all together, and wait before it tries again: for 0.33 ms in all at most. With the next
+/// one it is given up. With fewer, more packets are given up where dozens of CPUs charge one limit at once.
 pub const RACES: u32 = 12;
 
 /// How often a CPU tries to take a lock, or looks whether it was given back: for 10 us. The host may have stopped a virtual CPU

@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use crate::{
     algorithm::policer::{Look, Policer, Refusal},
-    base::word::Word,
+    base::word::{RACES, Word},
     packet::reason::Reason,
 };
 
@@ -30,6 +30,8 @@ pub struct Bill {
     pub charged: u64,
     /// The limits that it leaves [near](crate::algorithm::near) if it is charged to them.
     pub near: u64,
+    /// 1 when it has waited since its time was read: by that time, no limit tells whether it exceeds.
+    pub late: u64,
 }
 
 impl Bill {
@@ -61,10 +63,17 @@ impl Bill {
         }
     }
 
+    /// The races that the packet may lose before it gives up the limit with this bit. One that is only counted must not use up those
+    /// of the others.
+    #[inline(always)]
+    pub const fn races(&self, bit: u64) -> u32 {
+        if bit & self.enforced == 0 { RACES / 2 } else { RACES }
+    }
+
     /// Notes that a limit has no room for the packet.
     #[inline(always)]
     pub const fn refuse(&mut self, bit: u64, refusal: Refusal) {
-        let contended = matches!(refusal, Refusal::Contended);
+        let contended = matches!(refusal, Refusal::Contended) || self.late != 0;
         if bit & self.enforced != 0 {
             self.refused = bit;
             self.contended = contended as u64;
@@ -178,8 +187,8 @@ pub fn note_near<G: Group + ?Sized>(group: &mut G, place: usize, now: u64) {
     group.bill().note_near(bit, is_near);
 }
 
-/// Charges the limit at a place, if it is due, as it was looked at; `anew` says that it is to be looked at again, as another CPU
-/// moved its word. Where it refuses after all, what was charged before is to be [taken back](refund_at).
+/// Charges the limit at a place, if it is due, as it was looked at; `anew` says that it is to be looked at again, as another CPU may
+/// have moved its word. Where it refuses after all, what was charged before is to be [taken back](refund_at).
 #[inline(always)]
 pub fn charge_at<G: Group>(group: &mut G, place: usize, anew: bool, now: u64) -> Charge {
     let bill = group.bill();

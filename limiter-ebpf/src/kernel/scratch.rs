@@ -7,10 +7,17 @@ use limiter_common::{
         policy::{Profile, Settings},
         state::OffenceKey,
     },
-    algorithm::{binding::Binding, concurrent, gcra::Gcra, kind::Kind, policer::Look, time::Time},
+    algorithm::{
+        binding::Binding,
+        concurrent,
+        gcra::Gcra,
+        kind::Kind,
+        policer::{Look, Refusal},
+        time::Time,
+    },
     base::{
         address::{Address, Mask},
-        word::{RACES, Word as _},
+        word::Word as _,
     },
     memory::{
         cache::Cached,
@@ -157,26 +164,28 @@ pub(crate) struct PacketScratch {
     pub(crate) keyed: Keyed,
 }
 
-/// Notes that another CPU was first at a word that the packet is to be charged to, and waits, each time for longer. Returns 0, and
-/// does not wait, when the packet has lost so many races that it is to give up. The races of a packet are counted together, so that
-/// it waits for no longer where it has many limits.
+/// Notes that a word that the packet is to be charged to could not be had, mostly as another CPU was first, and waits, each time for
+/// longer. Returns 0, and does not wait, when the packet has lost more than `most` races: it is to give the limit up. The races of a
+/// packet are counted together, so that it waits for no longer where it has many limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn lose_race() -> u32 {
+pub(crate) extern "C" fn lose_race(most: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     scratch.races += 1;
-    if scratch.races > RACES.into() {
+    if scratch.races > most.into() {
         return 0;
     }
+    scratch.bill.late = 1;
     wait_before(scratch.races as u32);
     1
 }
 
-/// Waits before another try to take a charge back, whatever the packet has lost. Where all fail, the limit stays charged for a packet
-/// that is dropped.
+/// Waits before another try to take a charge back, for 0.6 us, whatever the packet has lost. Where all fail, a limit stays charged
+/// for what it did not admit.
 #[inline(always)]
 pub(crate) fn wait_to_refund() {
-    wait_before(4);
+    const TRIES: u32 = 4;
+    wait_before(TRIES);
 }
 
 /// What charging the first packet of a source comes to, which has no entry.
@@ -440,6 +449,14 @@ impl PacketScratch {
     #[inline(always)]
     pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
         self.bill = Bill { applies, enforced, ..Bill::default() };
+    }
+
+    /// Gives up a limit whose word other CPUs move all the time: it refuses the packet, or is left out if it is only counted. The
+    /// packet takes no slot of the cache then, as it is not charged to all that a lease would be.
+    #[inline(always)]
+    pub(crate) fn give_up_limit(&mut self, bit: u64) {
+        self.bill.refuse(bit, Refusal::Contended);
+        self.may_lease = 0;
     }
 
     /// The same as the compiler must take it to be: anything.

@@ -10,11 +10,8 @@ use limiter_common::{
         policy::{Settings, half},
         table::ENTRY_PLACES,
     },
-    algorithm::{
-        gcra::Gcra,
-        policer::{Look, Refusal},
-    },
-    base::word::TRIES,
+    algorithm::{gcra::Gcra, policer::Look},
+    base::word::{RACES, TRIES},
     policy::{
         charge::{self, Bill, Charge, Group},
         limit::{INLINE, Limit},
@@ -301,31 +298,33 @@ fn with_further(with: impl FnOnce(&mut Inline<'_>)) -> u32 {
     DONE
 }
 
-/// Charges the inline limits that are left, whose words other CPUs moved.
+/// Charges the inline limits that are left: that which another CPU was first at, and those behind it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn charge_left() -> u32 {
-    for _ in 0..TRIES + INLINE as u32 {
+    for _ in 0..RACES + INLINE as u32 {
         let outcome = charge_one_left();
         if outcome == DONE {
             return DONE;
         }
-        if outcome == AGAIN && lose_race() == 0 {
-            give_up_first_left();
+        if outcome == AGAIN {
+            lose_first_left();
         }
     }
     DONE
 }
 
-/// Refuses the packet at the first of them, or leaves that out if it is only counted, as other CPUs move its word all the time.
+/// Notes that another CPU was first at the first of them, and waits. If other CPUs move its word all the time, it refuses the packet,
+/// or is left out if it is only counted.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn give_up_first_left() -> u32 {
-    if let Some(scratch) = PacketScratch::get()
-        && let Some(settings) = settings(scratch.binding.epoch())
-    {
-        let left = left(scratch, settings);
-        scratch.bill.refuse(left & left.wrapping_neg(), Refusal::Contended);
+extern "C" fn lose_first_left() -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return DONE };
+    let Some(settings) = settings(scratch.binding.epoch()) else { return DONE };
+    let left = left(scratch, settings);
+    let first = left & left.wrapping_neg();
+    if lose_race(scratch.bill.races(first)) == 0 {
+        scratch.reread().give_up_limit(first);
     }
     DONE
 }

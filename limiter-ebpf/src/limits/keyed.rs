@@ -8,9 +8,9 @@ use limiter_common::{
     abi::{policy::half, state::Bucket},
     algorithm::{
         binding::{Binding, Measured, bind},
-        policer::{Look, Refusal},
+        policer::Look,
     },
-    base::word::TRIES,
+    base::word::{RACES, TRIES},
     memory::cache::Cached,
     policy::{
         charge::{self, Bill, Charge, Group},
@@ -110,16 +110,16 @@ pub(crate) fn charge<const WIDE: bool>(ctx: *mut xdp_md) {
 #[inline(never)]
 extern "C" fn charge_again(place: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for _ in 0..TRIES {
+    for _ in 0..=RACES {
         bring_up(place);
         if charge_keyed_at(place, ANEW) == DONE {
             return DONE;
         }
-        if lose_race() == 0 {
+        if lose_race_at(place) == 0 {
             break;
         }
     }
-    give_up(place)
+    DONE
 }
 
 /// The same of a wide state. Returns [`FULL`] for a list without a free place, unless [`ASKED`] says that sockets were looked up.
@@ -127,7 +127,7 @@ extern "C" fn charge_again(place: u32) -> u32 {
 #[inline(never)]
 extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
     let place = place & (KEYED as u32 - 1);
-    for _ in 0..TRIES {
+    for _ in 0..=RACES {
         bring_up(place);
         if !is_log(place) && look_list_at(place, asked) == FULL {
             return FULL;
@@ -135,21 +135,25 @@ extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
         if try_charge_wide_at(place) == DONE {
             return DONE;
         }
-        if lose_race() == 0 {
+        if lose_race_at(place) == 0 {
             break;
         }
     }
-    give_up(place)
+    DONE
 }
 
-/// Refuses the packet at the limit at a place, as other CPUs move its state all the time.
-#[inline(always)]
-fn give_up(place: u32) -> u32 {
-    if let Some(scratch) = PacketScratch::get() {
-        let bit = scratch.keyed.bits[place as usize & (KEYED - 1)];
-        scratch.bill.refuse(bit, Refusal::Contended);
+/// Notes that another CPU was first at the state at a place, and waits. Returns 0 if other CPUs move it all the time: its limit
+/// refuses the packet then, or is left out if it is only counted.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn lose_race_at(place: u32) -> u32 {
+    let Some(scratch) = PacketScratch::get() else { return 0 };
+    let bit = scratch.keyed.bits[place as usize & (KEYED - 1)];
+    let goes_on = lose_race(scratch.bill.races(bit));
+    if goes_on == 0 {
+        scratch.reread().give_up_limit(bit);
     }
-    DONE
+    goes_on
 }
 
 /// Seeks the state at a place anew, and makes it if it was not there.

@@ -4,7 +4,7 @@
 use limiter_common::{
     abi::policy::{flag, half},
     algorithm::policer::Look,
-    base::word::{TRIES, Word as _},
+    base::word::{RACES, Word as _},
     packet::{control::Protocol, reason::Reason},
     policy::control::{self, NON_IP_ROW, ROWS},
 };
@@ -69,16 +69,15 @@ fn non_ip() -> Option<Verdict> {
     let links = CONTROL_LINKS.get_ptr_mut(slot)?;
     // SAFETY: a map value that was just looked up; the row is within it, and its words are aligned.
     let word = unsafe { MapWord::new((&raw mut (*links)[NON_IP_ROW]).cast()) };
-    let now = clock::now();
-    for _ in 0..TRIES {
+    for _ in 0..=RACES {
         let seen = word.load();
-        let Some(next) = control::charge(&budgets.non_ip, seen, now) else {
+        let Some(next) = control::charge(&budgets.non_ip, seen, clock::now()) else {
             return Some(refuse(Reason::NonIpExceed, &policy));
         };
         if (Look { seen, next }).commit(word).is_ok() {
             return Some(Verdict::new(Reason::NonIp));
         }
-        if lose_race() == 0 {
+        if lose_race(RACES) == 0 {
             break;
         }
     }
@@ -108,11 +107,11 @@ fn decide(scratch: &PacketScratch, policy: &ActivePolicy) -> Option<Verdict> {
     }
     // For a host that asks for its address, the budget of the link is charged alone.
     let place = control::place(&scratch.packet, protocol, policy.settings.seed);
-    for _ in 0..TRIES {
+    for _ in 0..=RACES {
         match charge_control(policy.epoch, protocol as u32, place.unwrap_or(control::SOURCES)) {
             CHARGED => return Some(Verdict::new(Reason::Control)),
             EXCEEDS => return Some(refuse(Reason::ControlExceed, policy)),
-            _ if lose_race() == 0 => break,
+            _ if lose_race(RACES) == 0 => break,
             _ => {}
         }
     }

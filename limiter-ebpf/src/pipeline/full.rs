@@ -65,7 +65,7 @@ fn limit(
     let verdict = decide(ctx, scratch, policy.settings, &entry);
     let scratch = scratch.reread();
     let verdict = if scratch.monitors() { verdict.monitored() } else { verdict };
-    if verdict.is_decided() && !verdict.is_open() {
+    if verdict.is_decided() {
         entry.account(verdict.drops(), scratch.bytes);
     }
     verdict

@@ -6,7 +6,7 @@ use limiter_common::{
     algorithm::policer::Look,
     base::{
         tally,
-        word::{TRIES, Word as _},
+        word::{RACES, Word as _},
     },
     policy::limit::{INLINE, KEYED},
 };
@@ -73,8 +73,8 @@ const LOST: u32 = 2;
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn lease_again(epoch: u32) -> u32 {
-    for _ in 0..TRIES {
-        if lose_race() == 0 {
+    for _ in 0..RACES {
+        if lose_race(RACES) == 0 {
             break;
         }
         let outcome = lease(epoch);

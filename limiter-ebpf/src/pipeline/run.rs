@@ -53,7 +53,7 @@ pub fn run<const FRAGS: bool>(ctx: &XdpContext) -> u32 {
     // What of the packet was written is read back: the ways that it was read in are no longer told apart.
     let verdict = admit(ctx.ctx, scratch.reread(), &policy);
     // Most packets there are end here.
-    if verdict.is_decided() && !verdict.is_open() {
+    if verdict.is_decided() {
         return settle(ctx.ctx, &verdict, scratch.reread().bytes);
     }
     decide_fully(ctx.ctx, verdict)
@@ -98,16 +98,13 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
     scratch.tag = 0;
     (scratch.lease_lost, scratch.may_lease) = (0, 0);
     for _ in 0..ATTEMPTS {
-        if !verdict.is_decided() {
+        if !verdict.is_open() {
             bind_packet();
             #[cfg(feature = "messages")]
             tell_binding();
-        } else if !verdict.is_open() {
-            break;
         }
         verdict = decide_by_entry(ctx);
-        // The limits were tried once more without a wait.
-        if PacketScratch::get().is_none_or(|scratch| scratch.races > RACES.into()) {
+        if verdict.is_decided() || !verdict.is_open() && may_not_wait() {
             break;
         }
     }
@@ -131,6 +128,12 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
         tell_refusal(verdict.0 as u32);
     }
     settle(ctx, &verdict, bytes)
+}
+
+/// Whether the packet has lost so many races that it waits for no word any more.
+#[inline(always)]
+fn may_not_wait() -> bool {
+    PacketScratch::get().is_none_or(|scratch| scratch.races > RACES.into())
 }
 
 /// Decides about a packet by its entry, if that is known.
@@ -158,6 +161,8 @@ extern "C" fn give_up_packet() -> u32 {
     } else {
         undecided
     };
+    // It is not charged to what its source would be leased from.
+    scratch.may_lease = 0;
     let (source, packet) = (scratch.source, Tally { packets: 1, bytes: scratch.bytes });
     let none = Tally::default();
     let (passed, dropped) = if verdict.drops() { (&none, &packet) } else { (&packet, &none) };

@@ -44,10 +44,10 @@ impl Verdict {
         self.0 >= Reason::Monitor.index() as u64
     }
 
-    /// Whether it is one: a packet that met other CPUs at its state has to be decided about anew.
+    /// Whether it is one: a packet that takes a closer look, or met other CPUs at its state, has to be decided about anew.
     #[inline(always)]
     pub(crate) const fn is_decided(&self) -> bool {
-        self.0 != Reason::Contended.index() as u64
+        self.0 != Reason::Contended.index() as u64 && !self.is_open()
     }
 
     /// The verdict under a policy that only monitors.

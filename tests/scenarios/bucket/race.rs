@@ -1,7 +1,12 @@
 //! Races that a packet loses, one at a time, at every place.
 
 use limiter_common::{
-    algorithm::{meter::Meter, policer::Policer as _, rate::Rate},
+    algorithm::{
+        meter::Meter,
+        policer::{Policer as _, Refusal},
+        rate::Rate,
+    },
+    packet::reason::Reason,
     policy::charge::Bill,
 };
 
@@ -61,6 +66,21 @@ fn a_race_lost_at_one_limit_costs_the_others_nothing() {
         assert_eq!(lose_race_at(place, Race::Drain(empty)).contended, 0);
         assert_eq!(lose_race_at(place, Race::Busy).contended, 1);
         assert_eq!(lose_race_at(place, Race::Rebind).contended, 1);
+    }
+}
+
+/// A packet that waited is decided anew: its time is over. A limit that is only counted leaves it races for the others.
+#[test]
+fn a_packet_that_waited_is_not_refused_by_its_time() {
+    let [counted, enforced] = [SYN, SOURCE].map(bit);
+    for (late, reason) in [(0, Reason::Exceed), (1, Reason::Contended)] {
+        let mut bill = Bill { applies: ALL, enforced, late, ..Bill::default() };
+        bill.refuse(counted, Refusal::Exceed);
+        assert_eq!(bill.exceeded, counted * (1 - late));
+        assert_eq!(bill.reason(Reason::Conform), Reason::Conform);
+        bill.refuse(enforced, Refusal::Exceed);
+        assert_eq!(bill.reason(Reason::Conform), reason);
+        assert!(bill.races(counted) < bill.races(enforced));
     }
 }
 

@@ -122,7 +122,7 @@ impl Memory {
         Ok(Map::Array(data).try_into()?)
     }
 
-    fn map(&self, name: &str) -> Result<&MapData> {
+    pub(super) fn map(&self, name: &str) -> Result<&MapData> {
         self.0.get(name).with_context(|| format!("there is no map {name}"))
     }
 }

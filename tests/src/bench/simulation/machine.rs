@@ -44,8 +44,10 @@ const AMPLE: (Rate, u64) = (Rate::per_second(10_000_000_000), 1_000_000_000);
 /// The rate of made-up sources, with its default burst.
 const SLOW: (Rate, u64) = (Rate::per_second(10_000), 1_000);
 
-/// How often the datapath tries to charge a packet alone that has lost all races for a lease.
+/// How often the datapath tries to charge a packet alone that has lost all races for a lease: by the limit of a source, and by one
+/// with another key.
 const ALONE: u32 = 4;
+const ALONE_BY_KEY: u32 = 2;
 
 /// The state of a cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -300,7 +302,8 @@ impl Machine {
         let Charge { number, packets, tries, slot } = charge;
         if self.words[number] != seen {
             let tries = tries + 1;
-            if tries > RACES + ALONE {
+            let alone = if self.load == Load::All { ALONE_BY_KEY } else { ALONE };
+            if tries > RACES + alone {
                 self.cpus[cpu].step = Step::Packet;
                 return now;
             }
