@@ -7,16 +7,17 @@ use crate::{
         counters::{LimitTally, SlotCounters, TableStats},
         interface::Interface,
         policy::{Head, Profile, Settings},
-        state::{
-            Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SLOTS, SynSet, WideState,
-        },
+        state::{Bucket, OffenceHead, OffenceKey, OffenceRecord, SLOTS, SynSet, WideState},
         table::{Debts, FurtherLimits, Set, Source, UntrackedTotals, WAYS},
     },
     algorithm::{gcra::Gcra, meter::Measure},
     base::address::Address,
     memory::handshake,
     packet::reason::DECIDED,
-    policy::limit::{BucketKey, LIMITS},
+    policy::{
+        limit::{BucketKey, LIMITS},
+        penalty::Offence,
+    },
 };
 
 /// Version of everything in this module and of the meaning of the words in it. Pinned maps of another version are never

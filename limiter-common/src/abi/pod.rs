@@ -19,7 +19,7 @@ pod! {
     abi::interface { Interface }
     abi::policy { Head, Profile, Settings }
     abi::push { Push }
-    abi::state { Bucket, Offence, OffenceHead, OffenceKey, OffenceRecord, SynRecord, WideState }
+    abi::state { Bucket, OffenceHead, OffenceKey, OffenceRecord, WideState }
     abi::table { FurtherLimits, Set, Source, UntrackedTotals }
     algorithm::meter { Measure, Meter }
     base::address { Address, Mask }
@@ -27,8 +27,10 @@ pod! {
     memory::cache { Cached }
     memory::ending { Ending }
     memory::event { EventStats, SourceEvent }
+    memory::handshake { Record }
     memory::refused_syn { RefusedSyn }
     memory::sample { Sample, Sampling }
     policy::control { Budgets }
     policy::limit { BucketKey, Limit }
+    policy::penalty { Offence }
 }

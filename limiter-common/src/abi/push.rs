@@ -2,8 +2,7 @@
 
 use core::mem::offset_of;
 
-use super::state::Offence;
-use crate::base::address::Address;
+use crate::{base::address::Address, policy::penalty::Offence};
 
 /// The frame that `limiter_push` is run on: a block of one source.
 #[repr(C)]

@@ -3,21 +3,11 @@
 use crate::{
     base::address::Address,
     memory::{handshake, offence},
-    policy::limit::BucketKey,
+    policy::{limit::BucketKey, penalty::Offence},
 };
 
-/// A new connection that was admitted; all zeros for none.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SynRecord {
-    /// See [`Handshake`](crate::memory::handshake::Handshake).
-    pub handshake: u64,
-    /// The limits of new connections that it was charged to, as bits under the epoch of the handshake.
-    pub charged: u64,
-}
-
-/// A set of them, in one cache line.
-pub type SynSet = [SynRecord; handshake::WAYS];
+/// A set of records of new connections that were admitted, in one cache line.
+pub type SynSet = [handshake::Record; handshake::WAYS];
 
 /// What the offence of a source is found by.
 #[repr(C)]
@@ -34,23 +24,6 @@ impl OffenceKey {
     pub const WORDS: usize = size_of::<Self>() / size_of::<u32>();
 }
 
-/// What is known of a source that was over a limit with a penalty, see
-/// [`penalty::Offence`](crate::policy::penalty::Offence). Of a block that was pushed, two words are its [`Ends`](super::push::Ends).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offence {
-    /// When it began, in nanoseconds; 0 when it did not.
-    pub began: u64,
-    /// When it was last over the limit.
-    pub last: u64,
-    /// Since when it is blocked for that, or was.
-    pub since: u64,
-    /// Until when, by the penalty that it was blocked under.
-    pub blocked: u64,
-    /// How many blocks came without a rest between them.
-    pub blocks: u64,
-}
-
 /// The offence of a source against a limit, in one line of the [table](crate::memory::offence). All bits are zero where there
 /// is none.
 #[repr(C)]
@@ -58,7 +31,7 @@ pub struct Offence {
 pub struct OffenceRecord {
     /// Whose it is.
     pub key: OffenceKey,
-    /// What is known.
+    /// What is known. Of a block that was pushed, two words are its [`Ends`](super::push::Ends).
     pub offence: Offence,
 }
 

@@ -59,7 +59,7 @@ pub struct Source {
     /// What passed and is not in the totals yet, a [`PendingTally`].
     pub pending: u64,
     /// A [`Block`](crate::policy::penalty::Block) because it stayed over a limit: the longest that its
-    /// [`Offence`](crate::abi::state::Offence)s say, of limits with penalties that are about it under the policy that it is bound
+    /// [`Offence`](crate::policy::penalty::Offence)s say, of limits with penalties that are about it under the policy that it is bound
     /// to.
     pub blocked: u64,
     /// What was dropped.

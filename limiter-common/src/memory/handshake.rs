@@ -155,11 +155,13 @@ impl Handshake {
     }
 }
 
-/// The record of a connection, in two words.
-pub struct Record<W> {
+/// The record of a connection, in two words; all zeros for none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record<W = u64> {
     /// The [`Handshake`].
     pub handshake: W,
-    /// The limits that its SYN was charged to, as bits.
+    /// The limits that its SYN was charged to, as bits under the epoch of the handshake.
     pub charged: W,
 }
 

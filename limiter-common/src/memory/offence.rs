@@ -139,7 +139,6 @@ mod tests {
     use core::cell::Cell;
 
     use super::*;
-    use crate::abi::state;
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 1_000 * SECOND;
@@ -168,9 +167,9 @@ mod tests {
         time & !15
     }
 
-    fn room_among(known: [state::Offence; 15]) -> Option<(u32, u64)> {
+    fn room_among(known: [Offence; 15]) -> Option<(u32, u64)> {
         let found = room(|line| {
-            let state::Offence { began, last, since, blocked, blocks } = known[line as usize - 1];
+            let Offence { began, last, since, blocked, blocks } = known[line as usize - 1];
             let [began, last, since, blocked, blocks] =
                 [began, last, since, blocked, blocks].map(Cell::new);
             let known = Offence { began, last, since, blocked, blocks };
@@ -181,37 +180,37 @@ mod tests {
 
     #[test]
     fn a_block_that_runs_makes_no_room_and_the_least_debt_does() {
-        let blocked = state::Offence {
+        let blocked = Offence {
             since: NOW - SECOND,
             blocked: NOW + 1,
             last: NOW,
             blocks: 1,
-            ..state::Offence::default()
+            ..Offence::default()
         };
         assert_eq!(room_among([blocked; 15]), None);
         let mut known = [blocked; 15];
-        known[9] = state::Offence { blocked: NOW, ..blocked };
+        known[9] = Offence { blocked: NOW, ..blocked };
         assert_eq!(room_among(known), Some((10, rounded(NOW + LONGEST.most))), "it is over");
         // A source that goes on being over its limit, and one that has rested.
-        known[3] = state::Offence { last: NOW - 1, ..state::Offence::default() };
+        known[3] = Offence { last: NOW - 1, ..Offence::default() };
         assert_eq!(room_among(known), Some((4, rounded(NOW - 1 + LONGEST.rest))));
-        known[4] = state::Offence { last: NOW - 20, ..state::Offence::default() };
+        known[4] = Offence { last: NOW - 20, ..Offence::default() };
         assert_eq!(room_among(known).map(|(line, _)| line), Some(5));
-        known[14] = state::Offence::default();
+        known[14] = Offence::default();
         assert_eq!(room_among(known).map(|(line, _)| line), Some(15), "it is free");
     }
 
     #[test]
     fn a_block_that_is_longer_than_any_penalty_of_the_policy_makes_room_when_those_would_be_over() {
-        let blocked = state::Offence {
+        let blocked = Offence {
             since: NOW - LONGEST.most,
             blocked: NOW + LONGEST.most,
             last: NOW - LONGEST.most,
             blocks: 1,
-            ..state::Offence::default()
+            ..Offence::default()
         };
         assert_eq!(room_among([blocked; 15]), Some((1, rounded(NOW + LONGEST.most))));
-        let later = state::Offence { since: NOW - LONGEST.most + 1, ..blocked };
+        let later = Offence { since: NOW - LONGEST.most + 1, ..blocked };
         assert_eq!(room_among([later; 15]), None);
     }
 

@@ -72,7 +72,9 @@ impl Evidence {
 }
 
 /// What is known of a source that was over a limit; all zero at first.
-pub struct Offence<W> {
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offence<W = u64> {
     /// When it began to be over it without a rest, in nanoseconds; 0 when it is not.
     pub began: W,
     /// When it was last over it.

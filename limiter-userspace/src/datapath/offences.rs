@@ -6,12 +6,12 @@ use ipnet::IpNet;
 use limiter_common::{
     abi::{
         layout::map,
-        state::{Offence, OffenceHead, OffenceKey, OffenceRecord},
+        state::{OffenceHead, OffenceKey, OffenceRecord},
     },
     algorithm::binding::Binding,
     base::address::Address,
     memory::offence::{self, LINES, Place},
-    policy::penalty::Block,
+    policy::penalty::{Block, Offence},
 };
 
 use super::{maps::Maps, object::object, policy::in_force, sys};

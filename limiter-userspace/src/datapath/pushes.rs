@@ -11,10 +11,13 @@ use limiter_common::{
         layout::map,
         policy::half,
         push::{self, Ends, Push},
-        state::{Offence, OffenceKey},
+        state::OffenceKey,
     },
     memory::offence::LINES,
-    policy::{limit::Limit, penalty::Penalty},
+    policy::{
+        limit::Limit,
+        penalty::{Offence, Penalty},
+    },
 };
 
 use super::{

@@ -8,7 +8,7 @@ use limiter_common::{
     abi::{
         layout::shared,
         policy::Profile,
-        state::{self, Offence, OffenceKey},
+        state::{self, OffenceKey},
         table::{self, LimitState, WholeSource},
     },
     algorithm::{
@@ -20,7 +20,7 @@ use limiter_common::{
     base::{address::Address, tally::Tally, word::Word},
     policy::{
         limit::{BucketKey, INLINE, Limit},
-        penalty::{Block, Penalty},
+        penalty::{Block, Offence, Penalty},
     },
     table::probation::ProbationSlot,
 };

@@ -9,9 +9,10 @@ use aya::maps::MapData;
 use limiter_common::{
     abi::{
         layout::map,
-        state::{Offence, OffenceHead, OffenceKey, OffenceRecord},
+        state::{OffenceHead, OffenceKey, OffenceRecord},
     },
     memory::offence::Place,
+    policy::penalty::Offence,
 };
 
 use super::Old;

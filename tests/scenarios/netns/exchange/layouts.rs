@@ -10,10 +10,11 @@ use limiter_common::{
     abi::{
         description::{Description, SHARED},
         layout::{LAYOUT_VERSION, map},
-        state::{Offence, OffenceKey, OffenceRecord},
+        state::{OffenceKey, OffenceRecord},
         table::FurtherLimits,
     },
     memory::offence::LINES,
+    policy::penalty::Offence,
 };
 use limiter_tests::{
     older::{self, Source29},
