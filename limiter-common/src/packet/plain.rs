@@ -38,8 +38,9 @@ pub(crate) fn read<F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> bool {
 #[inline(always)]
 fn read_as<V: Version, F: Frame + ?Sized>(frame: &F, packet: &mut Packet) -> Option<()> {
     let header = V::read(frame)?;
-    let transport = Header::read::<V, F>(frame, header.protocol(), header.end())?;
-    transport.write(packet, header.source(), header.destination(), header.protocol());
+    let (source, destination) = (header.source(), header.destination());
+    let found = without_addresses::<V, F>(frame, header.protocol(), header.end())?;
+    *packet = Packet { source, destination, ..found };
     Some(())
 }
 
@@ -80,20 +81,39 @@ pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
     Some(u16::from_be_bytes([high, low]))
 }
 
-/// What limits may ask of a plain packet besides its addresses, which are left out. The protocol is known, and that its
-/// header is there.
+/// What limits may ask of a plain packet besides its addresses, which are left out. It is of this protocol, and ends where its
+/// network header says. `None` if it is not plain, or not all there.
 #[inline(always)]
-pub fn without_addresses<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8) -> Option<Packet> {
-    let Header { ports, sequence, flags } = Header::read::<V, F>(frame, protocol, frame.total())?;
-    Some(Packet {
-        protocol,
-        ports,
-        sequence,
-        tcp_flags: flags,
-        anomaly: Anomaly::None,
-        transport: Transport::PORTS,
-        ..Packet::UNREADABLE
-    })
+pub fn without_addresses<V: Version, F: Frame + ?Sized>(
+    frame: &F,
+    protocol: u8,
+    end: usize,
+) -> Option<Packet> {
+    if end > frame.total() {
+        return None;
+    }
+    let (anomaly, transport) = (Anomaly::None, Transport::PORTS);
+    let plain = Packet { protocol, anomaly, transport, ..Packet::UNREADABLE };
+    match protocol {
+        TCP if V::TRANSPORT + TcpHdr::LEN <= end => {
+            let header: [u8; TcpHdr::LEN] = V::behind(frame)?;
+            Some(Packet {
+                ports: Ports::new([header[0], header[1], header[2], header[3]]),
+                sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+                tcp_flags: TcpFlags::known(header[TCP_FLAGS_END - 1]),
+                ..plain
+            })
+        }
+        UDP if V::TRANSPORT + UdpHdr::LEN <= end => {
+            let header: [u8; UdpHdr::LEN] = V::behind(frame)?;
+            let ports = Ports::new([header[0], header[1], header[2], header[3]]);
+            if control::is_port(ports.destination) {
+                return None;
+            }
+            Some(Packet { ports, ..plain })
+        }
+        _ => None,
+    }
 }
 
 /// A version of IP: its header, as plain packets have it.
@@ -205,58 +225,6 @@ impl Version for V6 {
     }
 }
 
-/// What is known by the transport header.
-struct Header {
-    ports: Ports,
-    sequence: u32,
-    flags: TcpFlags,
-}
-
-impl Header {
-    /// Reads that of a datagram that ends where its network header says; `None` if it is not plain, or not all
-    /// there.
-    #[inline(always)]
-    fn read<V: Version, F: Frame + ?Sized>(frame: &F, protocol: u8, end: usize) -> Option<Self> {
-        if end > frame.total() {
-            return None;
-        }
-        match protocol {
-            TCP if V::TRANSPORT + TcpHdr::LEN <= end => {
-                let header: [u8; TcpHdr::LEN] = V::behind(frame)?;
-                Some(Self {
-                    ports: Ports::new([header[0], header[1], header[2], header[3]]),
-                    sequence: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
-                    flags: TcpFlags::known(header[TCP_FLAGS_END - 1]),
-                })
-            }
-            UDP if V::TRANSPORT + UdpHdr::LEN <= end => {
-                let header: [u8; UdpHdr::LEN] = V::behind(frame)?;
-                let ports = Ports::new([header[0], header[1], header[2], header[3]]);
-                if control::is_port(ports.destination) {
-                    return None;
-                }
-                Some(Self { ports, sequence: 0, flags: TcpFlags::default() })
-            }
-            _ => None,
-        }
-    }
-
-    #[inline(always)]
-    fn write(self, packet: &mut Packet, source: Address, destination: [u32; 4], protocol: u8) {
-        *packet = Packet {
-            source,
-            destination,
-            protocol,
-            ports: self.ports,
-            sequence: self.sequence,
-            tcp_flags: self.flags,
-            anomaly: Anomaly::None,
-            transport: Transport::PORTS,
-            ..Packet::UNREADABLE
-        };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     extern crate std;
@@ -298,7 +266,7 @@ mod tests {
     fn by_parts<F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
         fn parts<V: Version, F: Frame + ?Sized>(frame: &F, mask: &Mask) -> Option<Packet> {
             let (source, protocol) = source::<V, F>(frame, mask)?;
-            let packet = without_addresses::<V, F>(frame, protocol).unwrap();
+            let packet = without_addresses::<V, F>(frame, protocol, frame.total()).unwrap();
             assert_eq!(port::<V, F>(frame), packet.port());
             let mut whole = Packet::UNREADABLE;
             assert!(read(frame, &mut whole));

@@ -7,6 +7,7 @@ use aya_ebpf::bindings::xdp_md;
 use limiter_common::{
     packet::{
         control,
+        frame::Frame as _,
         link::{self, Link, NonIp},
         parse::parse_by,
         plain::{self, V4, V6, Version},
@@ -64,7 +65,7 @@ fn read_plain_as<V: Version>(
         // Most policies that ask about anything ask about ports alone.
         by_port(plain::port::<V, _>(frame)?, epoch, settings)
     } else {
-        let packet = plain::without_addresses::<V, _>(frame, protocol)?;
+        let packet = plain::without_addresses::<V, _>(frame, protocol, frame.total())?;
         applicable(&packet, || scratch.bytes, match_fields, epoch, settings)
     };
     // Whether its connection is a new one is found out by all headers.
