@@ -82,18 +82,21 @@ pub enum NonIp {
 }
 
 /// What the link headers of a frame lead to.
+#[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leads {
     /// An IPv4 header.
-    Ipv4,
+    Ipv4 = 0,
     /// An IPv6 header.
-    Ipv6,
-    /// No network header that is read.
-    NonIp(NonIp),
+    Ipv6 = 1,
+    /// See [`NonIp::LinkProtocol`].
+    LinkProtocol = 2,
+    /// See [`NonIp::Other`].
+    Other = 3,
     /// More tags or labels than are walked.
-    TooDeep,
+    TooDeep = 4,
     /// Nothing: a header is cut short.
-    Cut,
+    Cut = 5,
 }
 
 /// The link headers of a frame, as one word: the kernel's verifier knows nothing of a number that a function gives, and
@@ -102,33 +105,26 @@ pub enum Leads {
 pub struct Link(pub u64);
 
 impl Link {
-    const IPV4: u8 = 0;
-    const IPV6: u8 = 1;
-    const LINK_PROTOCOL: u8 = 2;
-    const OTHER: u8 = 3;
-    const TOO_DEEP: u8 = 4;
-    const CUT: u8 = 5;
-
     /// What begins at `network` in the frame, below 2^16, and ends at `end`, below 2^32.
     #[inline(always)]
-    const fn new(kind: u8, network: usize, end: usize) -> Self {
-        Self((kind as u64) << 56 | (network as u64) << 32 | end as u64 & 0xffff_ffff)
+    const fn new(leads: Leads, network: usize, end: usize) -> Self {
+        Self((leads as u64) << 56 | (network as u64) << 32 | end as u64 & 0xffff_ffff)
     }
 
     #[inline(always)]
-    const fn without_network(kind: u8) -> Self {
-        Self::new(kind, 0, 0)
+    const fn without_network(leads: Leads) -> Self {
+        Self::new(leads, 0, 0)
     }
 
     /// What they lead to.
     #[inline(always)]
     pub const fn leads(self) -> Leads {
         match (self.0 >> 56) as u8 {
-            Self::IPV4 => Leads::Ipv4,
-            Self::IPV6 => Leads::Ipv6,
-            Self::LINK_PROTOCOL => Leads::NonIp(NonIp::LinkProtocol),
-            Self::OTHER => Leads::NonIp(NonIp::Other),
-            Self::TOO_DEEP => Leads::TooDeep,
+            0 => Leads::Ipv4,
+            1 => Leads::Ipv6,
+            2 => Leads::LinkProtocol,
+            3 => Leads::Other,
+            4 => Leads::TooDeep,
             _ => Leads::Cut,
         }
     }
@@ -161,7 +157,7 @@ impl Link {
 pub fn read<F: Frame + ?Sized>(frame: &F) -> Link {
     match walk(frame) {
         Some(link) => link,
-        None => Link::without_network(Link::CUT),
+        None => Link::without_network(Leads::Cut),
     }
 }
 
@@ -178,11 +174,11 @@ fn walk<F: Frame + ?Sized>(frame: &F) -> Option<Link> {
     }
     let total = frame.total();
     Some(match ether_type {
-        IPV4 => Link::new(Link::IPV4, network, total),
-        IPV6 => Link::new(Link::IPV6, network, total),
+        IPV4 => Link::new(Leads::Ipv4, network, total),
+        IPV6 => Link::new(Leads::Ipv6, network, total),
         PPPOE_SESSION => session(frame, network)?,
         MPLS | MPLS_UPSTREAM => labels(frame, network, total)?,
-        tag if is_tag(tag) => Link::without_network(Link::TOO_DEEP),
+        tag if is_tag(tag) => Link::without_network(Leads::TooDeep),
         other => {
             let ether_type = u16::from_be(other);
             let is_of_link = if ether_type < LENGTHS {
@@ -190,7 +186,7 @@ fn walk<F: Frame + ?Sized>(frame: &F) -> Option<Link> {
             } else {
                 is_link_protocol(ether_type)
             };
-            Link::without_network(if is_of_link { Link::LINK_PROTOCOL } else { Link::OTHER })
+            Link::without_network(if is_of_link { Leads::LinkProtocol } else { Leads::Other })
         }
     })
 }
@@ -212,11 +208,11 @@ fn session<F: Frame + ?Sized>(frame: &F, mut network: usize) -> Option<Link> {
         return None;
     }
     Some(match protocol {
-        PPP_IPV4 => Link::new(Link::IPV4, network, end),
-        PPP_IPV6 => Link::new(Link::IPV6, network, end),
+        PPP_IPV4 => Link::new(Leads::Ipv4, network, end),
+        PPP_IPV6 => Link::new(Leads::Ipv6, network, end),
         PPP_MPLS | PPP_MPLS_UPSTREAM => labels(frame, network, end)?,
-        control if control & PPP_CONTROL != 0 => Link::without_network(Link::LINK_PROTOCOL),
-        _ => Link::without_network(Link::OTHER),
+        control if control & PPP_CONTROL != 0 => Link::without_network(Leads::LinkProtocol),
+        _ => Link::without_network(Leads::Other),
     })
 }
 
@@ -233,13 +229,13 @@ fn labels<F: Frame + ?Sized>(frame: &F, mut network: usize, end: usize) -> Optio
                 return None;
             }
             return Some(match first >> 4 {
-                4 => Link::new(Link::IPV4, network, end),
-                6 => Link::new(Link::IPV6, network, end),
-                _ => Link::without_network(Link::OTHER),
+                4 => Link::new(Leads::Ipv4, network, end),
+                6 => Link::new(Leads::Ipv6, network, end),
+                _ => Link::without_network(Leads::Other),
             });
         }
     }
-    if network > end { None } else { Some(Link::without_network(Link::TOO_DEEP)) }
+    if network > end { None } else { Some(Link::without_network(Leads::TooDeep)) }
 }
 
 #[inline(always)]
@@ -284,9 +280,6 @@ mod tests {
 
     use super::*;
 
-    const OTHER: Leads = Leads::NonIp(NonIp::Other);
-    const LINK_PROTOCOL: Leads = Leads::NonIp(NonIp::LinkProtocol);
-
     fn frame(to: [u8; 6], ether_type: u16, rest: &[u8]) -> Vec<u8> {
         [&to[..], &[2; 6], &ether_type.to_be_bytes(), rest].concat()
     }
@@ -312,8 +305,8 @@ mod tests {
                 0x0800 => Leads::Ipv4,
                 0x86dd => Leads::Ipv6,
                 0x8100 | 0x88a8 | 0x9100 | 0x8847 | 0x8848 | 0x8864 => Leads::Cut,
-                it if of_link.contains(&it) => LINK_PROTOCOL,
-                _ => OTHER,
+                it if of_link.contains(&it) => Leads::LinkProtocol,
+                _ => Leads::Other,
             };
             assert_eq!(leads(ether_type, &[]), expected, "{ether_type:#x}");
             let tagged = leads(0x8100, &[&[0, 0], &ether_type.to_be_bytes()[..]].concat());
@@ -324,20 +317,20 @@ mod tests {
     #[test]
     fn llc_is_of_the_link_where_no_bridge_forwards_it_and_for_is_is() {
         for last in 0..=u8::MAX {
-            let expected = if last < 0x10 { LINK_PROTOCOL } else { OTHER };
+            let expected = if last < 0x10 { Leads::LinkProtocol } else { Leads::Other };
             let to = [0x01, 0x80, 0xc2, 0, 0, last];
             for length in [0, 38, 1_500, 0x05ff] {
                 assert_eq!(read(&frame(to, length, &[])[..]).leads(), expected, "{last:#x}");
             }
-            assert_eq!(read(&frame(to, 0x0600, &[])[..]).leads(), OTHER, "it is a type");
+            assert_eq!(read(&frame(to, 0x0600, &[])[..]).leads(), Leads::Other, "it is a type");
         }
         for at in 0..5 {
             let mut to = [0x01, 0x80, 0xc2, 0, 0, 0];
             to[at] ^= 1;
-            assert_eq!(read(&frame(to, 38, &[])[..]).leads(), OTHER, "{to:x?}");
+            assert_eq!(read(&frame(to, 38, &[])[..]).leads(), Leads::Other, "{to:x?}");
         }
         for (service, expected) in
-            [(&[0xfe, 0xfe, 3][..], LINK_PROTOCOL), (&[0xaa, 0xaa, 3], OTHER)]
+            [(&[0xfe, 0xfe, 3][..], Leads::LinkProtocol), (&[0xaa, 0xaa, 3], Leads::Other)]
         {
             for (ether_type, tag) in [(38_u16, &[][..]), (0x8100, &[0, 5, 0, 38])] {
                 let frame = frame([9, 0, 0x2b, 0, 0, 5], ether_type, &[tag, service].concat());
@@ -360,8 +353,8 @@ mod tests {
                 0x21 => Leads::Ipv4,
                 0x57 => Leads::Ipv6,
                 0x281 | 0x283 => Leads::Ipv4,
-                control if control >= 0x8000 => LINK_PROTOCOL,
-                _ => OTHER,
+                control if control >= 0x8000 => Leads::LinkProtocol,
+                _ => Leads::Other,
             };
             assert_eq!(leads(0x8864, &session(bytes, &label)), expected, "{protocol:#x}");
         }
@@ -398,7 +391,7 @@ mod tests {
 
     #[test]
     fn labels_are_walked_to_the_bottom_of_the_stack() {
-        for (first, expected) in [(0x45, Leads::Ipv4), (0x6f, Leads::Ipv6), (0x00, OTHER)] {
+        for (first, expected) in [(0x45, Leads::Ipv4), (0x6f, Leads::Ipv6), (0x00, Leads::Other)] {
             for labels in 1..=6 {
                 let mut stack = [0xff, 0xff, 0xfe, 0xff].repeat(labels);
                 stack[labels * 4 - 2] |= 1;

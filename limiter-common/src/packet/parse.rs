@@ -67,7 +67,8 @@ pub(crate) fn parse_any<F: Frame + ?Sized>(
     let readable = match link.leads() {
         Leads::Ipv4 => ipv4(frame, link, packet),
         Leads::Ipv6 => ipv6(frame, link, packet),
-        Leads::NonIp(what) => return Err(what),
+        Leads::LinkProtocol => return Err(NonIp::LinkProtocol),
+        Leads::Other => return Err(NonIp::Other),
         Leads::TooDeep => {
             *packet = Packet::TOO_DEEP;
             return Ok(());
