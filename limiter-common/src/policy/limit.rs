@@ -149,13 +149,7 @@ impl Key {
 
     /// All ones when a part is in the key.
     #[inline(always)]
-    const fn mask(self, part: u32) -> u32 {
-        0_u32.wrapping_sub((self.0 & part != 0) as u32)
-    }
-
-    /// The same in 64 bits.
-    #[inline(always)]
-    pub(crate) const fn long_mask(self, part: u32) -> u64 {
+    pub(crate) const fn mask(self, part: u32) -> u64 {
         0_u64.wrapping_sub((self.0 & part != 0) as u64)
     }
 }
@@ -218,21 +212,21 @@ impl BucketKey {
     pub const fn fill(&mut self, limit: &Limit, packet: &Packet, tenant: u32, slot: u32) {
         let key = limit.key;
         let Address { family, words: [a, b, c, d] } = packet.source.masked(&limit.mask);
-        let source = key.mask(Key::SOURCE);
-        let destination = key.mask(Key::DESTINATION);
-        let port = key.mask(Key::PORT);
+        let source = key.mask(Key::SOURCE) as u32;
+        let destination = key.mask(Key::DESTINATION) as u32;
+        let port = key.mask(Key::PORT) as u32;
         let [e, f, g, h] = packet.destination;
         let source_port = (packet.ports.source as u32) << 16;
         self.limit_id = limit.limit_id;
         self.source = [a & source, b & source, c & source, d & source];
         self.destination = [e & destination, f & destination, g & destination, h & destination];
-        self.ports =
-            (packet.ports.destination as u32 & port) | (source_port & key.mask(Key::SOURCE_PORT));
+        self.ports = (packet.ports.destination as u32 & port)
+            | (source_port & key.mask(Key::SOURCE_PORT) as u32);
         self.protocol = (packet.protocol as u32 & port)
             | (packet.source.family << Self::DESTINATION_FAMILY & destination)
             | (family << Self::SOURCE_FAMILY & source);
-        self.whose =
-            (tenant & key.mask(Key::TENANT)) | ((slot + 1) << 16 & key.mask(Key::INTERFACE));
+        self.whose = (tenant & key.mask(Key::TENANT) as u32)
+            | ((slot + 1) << 16 & key.mask(Key::INTERFACE) as u32);
     }
 }
 

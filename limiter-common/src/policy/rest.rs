@@ -52,9 +52,9 @@ impl Rest {
         protocol: u8,
         parts: Key,
     ) -> Self {
-        let of_destination = parts.long_mask(Key::DESTINATION);
-        let of_port = parts.long_mask(Key::PORT);
-        let of_source_port = parts.long_mask(Key::SOURCE_PORT);
+        let of_destination = parts.mask(Key::DESTINATION);
+        let of_port = parts.mask(Key::PORT);
+        let of_source_port = parts.mask(Key::SOURCE_PORT);
         let [.., x, y] = source;
         let [a, b, c, d] = destination;
         let port = (protocol as u64) << 32 | ports.destination as u64;
@@ -63,7 +63,7 @@ impl Rest {
                 (a as u64 | (b as u64) << 32) & of_destination,
                 (c as u64 | (d as u64) << 32) & of_destination,
                 port & of_port | (ports.source as u64) << 16 & of_source_port,
-                (x as u64 | (y as u64) << 32) & parts.long_mask(Key::SOURCE),
+                (x as u64 | (y as u64) << 32) & parts.mask(Key::SOURCE),
             ],
         }
     }
