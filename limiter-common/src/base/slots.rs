@@ -18,20 +18,3 @@ pub trait Slots {
     /// `current` exactly when `new` was stored.
     fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64;
 }
-
-impl<T: Slots + ?Sized> Slots for &T {
-    #[inline(always)]
-    fn load(&self, place: usize) -> u64 {
-        (**self).load(place)
-    }
-
-    #[inline(always)]
-    fn store(&self, place: usize, word: u64) {
-        (**self).store(place, word);
-    }
-
-    #[inline(always)]
-    fn compare_exchange(&self, place: usize, current: u64, new: u64) -> u64 {
-        (**self).compare_exchange(place, current, new)
-    }
-}

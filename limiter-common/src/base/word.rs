@@ -102,18 +102,6 @@ impl<T: Word + ?Sized> Word for &T {
     }
 }
 
-impl<T: StoreWord + ?Sized> StoreWord for &T {
-    #[inline(always)]
-    fn store(&self, word: u64) {
-        (**self).store(word);
-    }
-
-    #[inline(always)]
-    fn store_release(&self, word: u64) {
-        (**self).store_release(word);
-    }
-}
-
 /// A word of one thread.
 impl Word for core::cell::Cell<u64> {
     fn load(&self) -> u64 {
