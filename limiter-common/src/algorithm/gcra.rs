@@ -60,16 +60,8 @@ impl Gcra {
     };
     /// The bucket that admits nothing: one packet takes all of its depth, and it has to have room for the whole packet. Its
     /// depth is longer than any tick, and what several packets take at once fits in a word.
-    pub const CLOSED: Self = Self {
-        interval: 1 << 40,
-        depth: 1 << 40,
-        dearest: 1 << 40,
-        near: 0,
-        shift: 0,
-        fraction: 0,
-        strict: 1,
-        precise: 0,
-    };
+    pub const CLOSED: Self =
+        Self { interval: 1 << 40, depth: 1 << 40, dearest: 1 << 40, strict: 1, ..Self::NONE };
     /// Binary digits of which no depth has more, see [`will_do`](Self::will_do).
     pub const PRECISE: u16 = 60;
     /// The largest shift.
