@@ -12,6 +12,7 @@ use limiter_common::{
         concurrent,
         gcra::Gcra,
         kind::Kind,
+        meter::Measure,
         policer::{Look, Refusal},
         time::Time,
     },
@@ -244,17 +245,11 @@ pub(crate) struct Keyed {
 
 const _: () = assert!(offset_of!(Keyed, keys) % 8 == 0 && align_of::<Keyed>() == 8);
 
-/// The bucket of a key, from [the old table](crate::table::recall): see [`Measure`](limiter_common::algorithm::meter::Measure).
-#[derive(Clone, Copy)]
+/// The bucket of a key, from [the old table](crate::table::recall); all zero if nothing is known of it.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Recalled {
     pub(crate) word: u64,
-    pub(crate) scale: u64,
-    pub(crate) span: u64,
-}
-
-impl Recalled {
-    /// Nothing is known of it.
-    pub(crate) const NONE: Self = Self { word: 0, scale: 0, span: 0 };
+    pub(crate) measure: Measure,
 }
 
 /// What was written in a wide state, to be taken back if need be, or is to be written there.

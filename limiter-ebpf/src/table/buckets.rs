@@ -196,66 +196,43 @@ pub(crate) extern "C" fn make_bucket_at(at: u32, charges: u32) -> u32 {
         if find_room_for(at) == 0 {
             share_bucket_at(at);
         } else {
-            charged = if carries() || charges == 0 {
-                enter_bucket(at);
-                0
-            } else {
-                enter_charged(at)
-            };
+            let charges = begin_bucket(at, charges);
+            charged = charges & enter_bucket(at, charges);
         }
     }
     set_ref.unlock();
     charged
 }
 
-/// Gives the way that was found to the key at a place of the packet, with what the old table knows of that; 0 as
+/// Gives the way that was found to the key at a place of the packet, whose bucket [begins](begin_bucket) so; 0 as
 /// [`give_bucket_to`] says. The lock of the set is held.
 #[inline(always)]
-pub(super) fn enter_bucket(at: u32) -> u32 {
-    recall(at);
-    let given = give_bucket_to(at, 0);
+pub(super) fn enter_bucket(at: u32, charges: u32) -> u32 {
+    let given = give_bucket_to(at, charges);
     if given != 0 {
         enter_bucket_at(at);
     }
     given
 }
 
-/// Notes what the old table knows of the key at a place of the packet, while state is carried over.
+/// Notes in [`Keyed::recalled`] what a new bucket at a place of the packet begins with: what the old table knows of the key, while
+/// state is carried over; otherwise, with `charges` 1, what the check of the packet found, which is charged then. Returns 1 if it
+/// is that.
 #[inline(always)]
-fn recall(at: u32) {
+pub(super) fn begin_bucket(at: u32, charges: u32) -> u32 {
     if carries() {
         recall_bucket(at);
-    } else if let Some(scratch) = PacketScratch::get() {
-        scratch.keyed.recalled = Recalled::NONE;
+        return 0;
     }
-}
-
-/// The same to a key of which the old table knows nothing: its bucket begins with what the check of the packet found, which
-/// is charged then.
-#[inline(always)]
-fn enter_charged(at: u32) -> u32 {
-    let noted = note_charge(at);
-    let given = give_bucket_to(at, noted);
-    if given != 0 {
-        enter_bucket_at(at);
-    }
-    let charged = given & noted;
-    if charged != 0
-        && let Some(scratch) = PacketScratch::get()
-    {
-        scratch.bill.charged |= scratch.keyed.bits[at as usize & (KEYED - 1)];
-    }
-    charged
-}
-
-/// Notes in [`Keyed::recalled`] what a new bucket at a place of the packet begins with, if that is charged. Returns 1.
-#[inline(always)]
-fn note_charge(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
+    if charges == 0 {
+        scratch.keyed.recalled = Recalled::default();
+        return 0;
+    }
     let (at, epoch) = (at as usize & (KEYED - 1), scratch.binding.epoch());
     let Some(meter) = METERS.get(half(epoch, scratch.keyed.meters[at])) else { return 0 };
-    let Measure { scale, span } = meter.measure();
-    scratch.keyed.recalled = Recalled { word: scratch.keyed.looks[at].next, scale, span };
+    let (word, measure) = (scratch.keyed.looks[at].next, meter.measure());
+    scratch.keyed.recalled = Recalled { word, measure };
     1
 }
 
@@ -315,7 +292,7 @@ fn share_bucket_at(at: u32) {
             // What it owes is owed to a limit that is gone.
             scratch.keyed.room.owes = true;
         }
-        recall(at);
+        begin_bucket(at, 0);
         give_bucket_to(at, 0);
     }
     if !scratch.reread().keyed.is_wide(place) {
@@ -352,7 +329,7 @@ extern "C" fn look_again_at(at: u32) -> u32 {
 
 /// Gives the way that was found, or the entry that keys share, to the key at a place of the packet; 0, and none is noted,
 /// if that owes and may not, or if another CPU is at it. It begins with what is noted in
-/// [`Keyed::recalled`](crate::kernel::scratch::Keyed). With `charges` 1, that is of the meter of the key already.
+/// [`Keyed::recalled`]. With `charges` 1, that is of the meter of the key already, and charged with the packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
@@ -390,7 +367,8 @@ pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
         if scratch.reread().keyed.is_wide(at) {
             give_wide(entry, at as u32, (*measure).kind());
         }
-        let Recalled { word: brought, scale, span } = scratch.reread().keyed.recalled;
+        let Recalled { word: brought, measure: Measure { scale, span } } =
+            scratch.reread().keyed.recalled;
         if scale | span != 0 {
             (&raw mut (*bucket).word).write_volatile(brought);
         }
@@ -405,6 +383,7 @@ pub(super) extern "C" fn give_bucket_to(at: u32, charges: u32) -> u32 {
         let after = if charges == 0 {
             taken.unlocked()
         } else {
+            scratch.bill.charged |= scratch.keyed.bits[at];
             Binding::new(scratch.binding.epoch(), scratch.keyed.meters[at]).like(taken)
         };
         scratch.keyed.bindings[at] = after.0;

@@ -5,6 +5,7 @@
 //! the [sweep](super::sweep). The old table may have an older layout: the loader sets the offsets of its fields as
 //! constants, from the [`Description`](limiter_common::abi::description::Description) that is pinned beside it.
 
+use aya_ebpf::maps::Array;
 use limiter_common::{
     abi::{
         description::OldTables,
@@ -64,6 +65,12 @@ pub(crate) fn carries() -> bool {
 pub(super) struct OldRef<T>(*const T);
 
 impl<T> OldRef<T> {
+    /// The value with this number in a map of the old table.
+    #[inline(always)]
+    pub(super) fn at(map: &'static Array<T>, number: u32) -> Option<Self> {
+        map.get_ptr(number).map(Self)
+    }
+
     /// The aligned word `index` of the words that begin at `offset`, in bytes.
     #[inline(always)]
     pub(super) fn word(&self, offset: u32, index: usize) -> u64 {
@@ -86,11 +93,6 @@ impl<T> OldRef<T> {
 }
 
 impl OldRef<Set> {
-    #[inline(always)]
-    pub(super) fn of(number: u32) -> Option<Self> {
-        OLD_SETS.get_ptr(number).map(Self)
-    }
-
     /// The tag of a way.
     #[inline(always)]
     pub(super) fn tag(&self, way: usize) -> u8 {
@@ -178,17 +180,13 @@ impl OldRef<Source> {
     }
 }
 
-impl OldRef<Bucket> {
-    #[inline(always)]
-    pub(super) fn of(number: u32) -> Option<Self> {
-        OLD_BUCKETS.get_ptr(number).map(Self)
-    }
-}
-
 impl OldRef<Measure> {
     #[inline(always)]
-    fn of(number: u32) -> Option<Self> {
-        OLD_MEASURES.get_ptr(number).map(Self)
+    fn measure(&self) -> Measure {
+        Measure {
+            scale: self.word(old!(layout.measure_scale), 0),
+            span: self.word(old!(layout.measure_span), 0),
+        }
     }
 }
 
@@ -202,7 +200,7 @@ pub(crate) extern "C" fn recall_source(entry: u32) -> u32 {
     }
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let place = Place::of(&scratch.source, old!(seed), old!(source_sets));
-    let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
+    let Some(set) = OldRef::at(&OLD_SETS, place.set) else { return 0 };
     for way in 0..WAYS {
         if set.tag(way) == place.tag && copy_source(shared::entry(place.set, way), entry) != 0 {
             return 1;
@@ -305,7 +303,7 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let Some(settings) = active::settings(scratch.binding.epoch()) else { return 0 };
     let at = at as usize & (KEYED - 1);
-    scratch.keyed.recalled = Recalled::NONE;
+    scratch.keyed.recalled = Recalled::default();
     scratch.keyed.recalled_wide = 0;
     let (sets, bucket_sets) = (old!(source_sets), old!(bucket_sets));
     let wide_sets = old!(wide_sets);
@@ -324,7 +322,7 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
         (sets, bucket_sets)
     };
     let place = Place::of_key(key, old!(seed), first, number_of_sets);
-    let Some(set) = OldRef::<Set>::of(place.set) else { return 0 };
+    let Some(set) = OldRef::at(&OLD_SETS, place.set) else { return 0 };
     for way in 0..WAYS {
         if set.tag(way) == place.tag
             && copy_bucket((place.set - sets) * WAYS as u32 + way as u32, at as u32) != 0
@@ -338,10 +336,7 @@ pub(crate) extern "C" fn recall_bucket(at: u32) -> u32 {
 /// What the word of an old bucket is measured in.
 #[inline(always)]
 pub(super) fn old_measure(number: u32) -> Measure {
-    OldRef::<Measure>::of(number).map_or(Measure::default(), |measure| Measure {
-        scale: measure.word(old!(layout.measure_scale), 0),
-        span: measure.word(old!(layout.measure_span), 0),
-    })
+    OldRef::at(&OLD_MEASURES, number).map_or(Measure::default(), |measure| measure.measure())
 }
 
 /// Notes the old bucket `from` if it is that of the key at a place of the packet. Returns 0 if it is not.
@@ -352,7 +347,7 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
         return 0;
     }
     let (Some(scratch), Some(bucket), Some(measure)) =
-        (PacketScratch::get(), OldRef::<Bucket>::of(from), OldRef::<Measure>::of(from))
+        (PacketScratch::get(), OldRef::at(&OLD_BUCKETS, from), OldRef::at(&OLD_MEASURES, from))
     else {
         return 0;
     };
@@ -367,11 +362,8 @@ extern "C" fn copy_bucket(from: u32, at: u32) -> u32 {
     if differs != 0 {
         return 0;
     }
-    let recalled = Recalled {
-        word: bucket.word(old!(layout.bucket_word), 0),
-        scale: measure.word(old!(layout.measure_scale), 0),
-        span: measure.word(old!(layout.measure_span), 0),
-    };
+    let word = bucket.word(old!(layout.bucket_word), 0);
+    let recalled = Recalled { word, measure: measure.measure() };
     // A packet that is under way by the old program re-scales the word before its measure. What it leaves, the sweep finds.
     if bucket.word(old!(layout.bucket_binding), 0) != binding {
         return 0;

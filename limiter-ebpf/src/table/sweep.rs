@@ -8,13 +8,9 @@ use limiter_common::{
     abi::{
         description::{Batch, Request, carried},
         layout::shared,
-        state::Bucket,
-        table::{Set, Source, WAYS},
+        table::{Source, WAYS},
     },
-    algorithm::{
-        binding::{Binding, merge},
-        meter::Measure,
-    },
+    algorithm::binding::{Binding, merge},
     base::address::Address,
     policy::limit::INLINE,
     table::set::Place,
@@ -24,13 +20,14 @@ use crate::{
     kernel::{
         atomics::MapWord,
         barrier::escape,
-        maps::{BUCKETS, MEASURES, SOURCES},
+        maps::{BUCKETS, MEASURES, OLD_BUCKETS, OLD_SETS, SOURCES},
         scratch::PacketScratch,
     },
     policy::active::{ActivePolicy, settings},
     table::{
         buckets::{
-            NONE, enter_bucket, find_room_for, give_bucket_to, is_of, place, seek_bucket_at,
+            NONE, begin_bucket, enter_bucket, find_room_for, give_bucket_to, is_of, place,
+            seek_bucket_at,
         },
         evict::find_or_insert,
         insert::find_time,
@@ -67,7 +64,7 @@ pub fn run(ctx: &XdpContext) -> u32 {
 /// Whether an old entry has a tag. `first` is the number of sets before those of its kind.
 #[inline(always)]
 fn is_used(number: u32, first: u32) -> bool {
-    let set = OldRef::<Set>::of(first.wrapping_add(number / WAYS as u32));
+    let set = OldRef::at(&OLD_SETS, first.wrapping_add(number / WAYS as u32));
     set.is_some_and(|set| set.tag(number as usize & (WAYS - 1)) != 0)
 }
 
@@ -175,7 +172,7 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
         return 0;
     }
     let (Some(scratch), Some(policy), Some(old)) =
-        (PacketScratch::get(), ActivePolicy::get(), OldRef::<Bucket>::of(number))
+        (PacketScratch::get(), ActivePolicy::get(), OldRef::at(&OLD_BUCKETS, number))
     else {
         return 0;
     };
@@ -198,8 +195,7 @@ extern "C" fn carry_old_bucket(number: u32) -> u32 {
     recall_bucket(0);
     let scratch = scratch.reread();
     let recalled = scratch.keyed.recalled;
-    let measure = Measure { scale: recalled.scale, span: recalled.span };
-    if measure.owes(recalled.word, scratch.time().now) == 0 {
+    if recalled.measure.owes(recalled.word, scratch.time().now) == 0 {
         return 0;
     }
     place_old_bucket(u32::from(number >= own))
@@ -241,10 +237,9 @@ extern "C" fn place_old_bucket(is_shared: u32) -> u32 {
         merge_bucket()
     } else if find_room_for(0) == 0 {
         Batch::LOST
-    } else if enter_bucket(0) != 0 {
-        Batch::CARRIED
     } else {
-        Batch::BUSY
+        begin_bucket(0, 0);
+        if enter_bucket(0, 0) != 0 { Batch::CARRIED } else { Batch::BUSY }
     };
     set_ref.unlock();
     batch.0
@@ -269,7 +264,7 @@ fn merge_bucket() -> Batch {
     else {
         return Batch::BUSY;
     };
-    let measured = Measure { scale: recalled.scale, span: recalled.span };
+    let measured = recalled.measure;
     // A wide state is as it was when the key came for it. What another CPU charged to the old one since is lost.
     if measured.is_wide() {
         return Batch::CARRIED;
