@@ -39,22 +39,19 @@ impl Wide {
     /// The slots of the same alone.
     #[inline(always)]
     pub(crate) fn slots_of(scratch: &PacketScratch, at: usize) -> Option<Row> {
-        let first = settings(scratch.binding.epoch())?.first_wide();
-        let number = scratch.keyed.entries[at].wrapping_sub(first);
-        WIDE_STATE_REF.get(0)?.get_ptr_mut(number).map(Row)
+        slots_at(scratch.binding.epoch(), scratch.keyed.entries[at])
     }
 
     /// That with a number among the buckets.
     #[inline(always)]
     pub(super) fn at(epoch: u32, entry: u32, bound: Binding) -> Option<Self> {
         let bucket: *mut Bucket = BUCKETS.get_ptr_mut(entry)?;
-        let first = settings(epoch)?.first_wide();
-        let state = WIDE_STATE_REF.get(0)?.get_ptr_mut(entry.wrapping_sub(first))?;
+        let slots = slots_at(epoch, entry)?;
         // SAFETY: a map value that was just looked up; its fields are aligned words.
         unsafe {
             let binding = &raw const (*bucket).binding;
             let control = BoundWord::new(&raw mut (*bucket).word, binding, bound);
-            Some(Self { control, slots: Row(state), binding })
+            Some(Self { control, slots, binding })
         }
     }
 
@@ -76,6 +73,13 @@ impl Wide {
         let binding = Binding(unsafe { self.binding.read_volatile() });
         !binding.is_locked() && binding.is_like(Binding(scratch.keyed.bindings[at]))
     }
+}
+
+/// The slots of the entry with a number among the buckets.
+#[inline(always)]
+fn slots_at(epoch: u32, entry: u32) -> Option<Row> {
+    let first = settings(epoch)?.first_wide();
+    WIDE_STATE_REF.get(0)?.get_ptr_mut(entry.wrapping_sub(first)).map(Row)
 }
 
 /// What becomes of the slots of an entry that changes hands: they are emptied, all bits or all but the laps of a log, or they are
@@ -141,10 +145,9 @@ const PARTS: u32 = (SLOTS / AT_ONCE) as u32;
 /// The slots of an entry, and those that were recalled for it.
 #[inline(always)]
 fn new_and_old(scratch: &PacketScratch, entry: u32) -> Option<[Row; 2]> {
-    let first = settings(scratch.binding.epoch())?.first_wide();
-    let new = WIDE_STATE_REF.get(0)?.get_ptr_mut(entry.wrapping_sub(first))?;
+    let new = slots_at(scratch.binding.epoch(), entry)?;
     let old = OLD_WIDE_STATE.get_ptr_mut(scratch.keyed.recalled_wide.wrapping_sub(1))?;
-    Some([Row(new), Row(old)])
+    Some([new, Row(old)])
 }
 
 /// Copies a part of the slots that were recalled; `slot` gives one of them as it is to be.
