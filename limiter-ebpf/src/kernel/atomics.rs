@@ -1,13 +1,13 @@
 //! Words of map values, moved by BPF's atomic instructions, and the order in which they are loaded and stored.
 //!
-//! On x86-64 every load is an acquire and every store is a release. So [`load_acquire`] and [`store_release`] are the plain
+//! On x86-64 every load is an acquire and every store is a release. So [`load_acquire`] and [`StoreWord::store_release`] are the plain
 //! instructions that [`Word::load`] and [`StoreWord::store`] are, and cost nothing.
 //!
 //! A build for arm64 would have to change three things here:
 //!
 //! * [`load_acquire`]: BPF has `BPF_LOAD_ACQ`, which needs Linux 6.15 and version 4 of the instruction set. Without it, the
 //!   address of the next load can be made to depend on the word: `next + (black_box(word) & 0)`.
-//! * [`store_release`]: `BPF_STORE_REL` needs the same. Without it, an exchange of the word (`BPF_XCHG`) is a full barrier.
+//! * [`StoreWord::store_release`]: `BPF_STORE_REL` needs the same. Without it, an exchange of the word (`BPF_XCHG`) is a full barrier.
 //! * A compare-and-exchange that fails: on CPUs without LSE (before ARMv8.1), the kernel makes a load without order
 //!   of it. The word has to be loaded again, by [`load_acquire`].
 
@@ -68,8 +68,7 @@ impl StoreWord for MapWord {
 
     #[inline(always)]
     fn store_release(&self, word: u64) {
-        // SAFETY: see `new`.
-        unsafe { store_release(self.0, word) };
+        self.store(word);
     }
 }
 
@@ -133,16 +132,6 @@ impl Word for BoundWord {
 pub(crate) unsafe fn load_acquire(word: *const u64) -> u64 {
     // SAFETY: as the caller promises.
     unsafe { word.read_volatile() }
-}
-
-/// Stores a word after all that this CPU loaded and stored before; see [`StoreWord::store_release`].
-///
-/// # Safety
-/// As for [`load_acquire`].
-#[inline(always)]
-unsafe fn store_release(word: *mut u64, new: u64) {
-    // SAFETY: as the caller promises.
-    unsafe { word.write_volatile(new) };
 }
 
 /// Adds to a counter that other CPUs add to.

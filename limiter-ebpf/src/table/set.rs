@@ -42,13 +42,11 @@ impl SetRef {
     #[inline(always)]
     pub(crate) fn lock(number: u32) -> Option<Self> {
         let set_ref = Self::of(number)?;
-        if set_ref.try_lock() || wait_for_lock(number) != 0 { Some(set_ref) } else { None }
-    }
-
-    /// Takes its lock, unless another CPU has it.
-    #[inline(always)]
-    fn try_lock(&self) -> bool {
-        self.set_lock().try_take()
+        if set_ref.set_lock().try_take() || wait_for_lock(number) != 0 {
+            Some(set_ref)
+        } else {
+            None
+        }
     }
 
     /// Gives it back, if no entry was given away.
@@ -218,9 +216,10 @@ impl SetRef {
 #[inline(never)]
 extern "C" fn wait_for_lock(number: u32) -> u32 {
     let Some(set_ref) = SetRef::of(number) else { return 0 };
+    let lock = set_ref.set_lock();
     for tries in 1..LOCK_TRIES {
-        set_ref.set_lock().0.back_off(tries);
-        if set_ref.try_lock() {
+        lock.0.back_off(tries);
+        if lock.try_take() {
             return 1;
         }
     }
