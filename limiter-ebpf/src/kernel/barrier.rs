@@ -12,6 +12,14 @@ pub(crate) fn escape<T>(what: *mut T) {
     }
 }
 
+/// A value of the scratch, read from where it was written. There is no room on the stack to keep it, and of one reading that is
+/// kept, the verifier would follow each outcome to the end.
+#[inline(always)]
+pub(crate) fn read<T: Copy>(value: &T) -> T {
+    // SAFETY: the value is borrowed.
+    unsafe { (&raw const *value).read_volatile() }
+}
+
 /// The same value, of which the compiler knows nothing. It costs one register move;
 /// without any instruction, the kernel refuses the line information of two statements at one place.
 #[inline(always)]

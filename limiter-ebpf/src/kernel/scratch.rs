@@ -40,7 +40,7 @@ use limiter_common::{
 
 use crate::kernel::{
     atomics::{MapWord, wait_before},
-    barrier::{black_box, escape},
+    barrier::{black_box, escape, read},
     clock,
     key::SourceKey,
     maps::{JIFFY_CLOCK, TICK_LAG},
@@ -284,44 +284,37 @@ impl PacketScratch {
         Some(unsafe { &mut *scratch })
     }
 
-    /// Whether nothing is dropped. It is read each time: of one reading that is kept, the verifier
-    /// would follow both outcomes to the end.
+    /// Whether nothing is dropped.
     #[inline(always)]
     pub(crate) fn monitors(&self) -> bool {
-        // SAFETY: a word of the value, which is borrowed.
-        unsafe { (&raw const self.monitor).read_volatile() != 0 }
+        read(&self.monitor) != 0
     }
 
     /// All limits where nothing is dropped, otherwise none.
     #[inline(always)]
     pub(crate) fn monitored(&self) -> u64 {
-        // SAFETY: as in `monitors`.
-        let monitor = unsafe { (&raw const self.monitor).read_volatile() };
+        let monitor = read(&self.monitor);
         // Without a branch: the sign is that of one or the other unless both are zero.
         (((monitor | monitor.wrapping_neg()) as i64) >> 63) as u64
     }
 
     /// How many packets in a tick its source may have sent [untracked](limiter_common::table::untracked), before it was given
-    /// its entry. It is read from where it was written, as there is no room on the stack.
+    /// its entry.
     #[inline(always)]
     pub(crate) fn untracked(&self, profile: &Profile) -> u64 {
-        // SAFETY: a field of the value, which is borrowed.
-        profile.untracked * unsafe { (&raw const self.was_full).read_volatile() }
+        profile.untracked * read(&self.was_full)
     }
 
-    /// For how many packets more it is charged. It is read from where it was written, as the verifier would follow
-    /// each number by itself.
+    /// For how many packets more it is charged.
     #[inline(always)]
     pub(crate) fn leased(&self) -> u64 {
-        // SAFETY: a field of the value, which is borrowed.
-        unsafe { (&raw const self.leased).read_volatile() }
+        read(&self.leased)
     }
 
-    /// When it is decided. It is read from where it was written, as there are few registers.
+    /// When it is decided.
     #[inline(always)]
     pub(crate) fn time(&self) -> Time {
-        // SAFETY: a field of the value, which is borrowed.
-        unsafe { (&raw const self.time).read_volatile() }
+        read(&self.time)
     }
 
     /// Has it decided by the clock, which is read when a limit needs it: what was found by the time of a tick
@@ -369,8 +362,7 @@ impl PacketScratch {
     /// When it is decided, by the tick, in nanoseconds.
     #[inline(always)]
     pub(crate) fn by_tick(&self) -> u64 {
-        // SAFETY: a field of the value, which is borrowed.
-        unsafe { (&raw const self.by_tick).read_volatile() }
+        read(&self.by_tick)
     }
 
     /// The time that a bucket of its source goes by, in nanoseconds.
@@ -385,8 +377,7 @@ impl PacketScratch {
     /// The same number, which the verifier no longer knows: it would follow each of several known ones to the end.
     #[inline(always)]
     pub(crate) fn unknown(&self, number: usize) -> usize {
-        // SAFETY: a field of the value, which is borrowed.
-        number + unsafe { (&raw const self.zero).read_volatile() } as usize
+        number + read(&self.zero) as usize
     }
 
     /// Finds out which slot of the cache it has besides what its source tells; `rest` gives the rest of its key. The limits
@@ -432,12 +423,10 @@ impl PacketScratch {
         self.cost_class = CostClass::of(&self.packet);
     }
 
-    /// What the packet was [found](Self::classify_cost) to be. It is read from where it was written: of one
-    /// that was just found out, the verifier would follow each of the values past all limits.
+    /// What the packet was [found](Self::classify_cost) to be.
     #[inline(always)]
     pub(crate) fn cost_class(&self) -> CostClass {
-        // SAFETY: a field of the value, which is borrowed.
-        unsafe { (&raw const self.cost_class).read_volatile() }
+        read(&self.cost_class)
     }
 
     /// Begins a bill.

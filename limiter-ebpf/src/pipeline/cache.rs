@@ -10,7 +10,7 @@ use limiter_common::{
 
 use crate::{
     kernel::{
-        barrier::escape,
+        barrier::{escape, read},
         clock,
         key::SourceKey,
         maps::{CACHE, LIMITS},
@@ -24,20 +24,13 @@ use crate::{
 /// The slot of the packet, the place of whose source is known.
 #[inline(always)]
 pub(super) fn slot(scratch: &PacketScratch) -> Option<&'static mut Cached> {
-    // SAFETY: a field of the value, which is borrowed. There is no room on the stack to keep it.
-    slot_at(scratch, unsafe { (&raw const scratch.spread).read_volatile() })
+    slot_at(scratch, read(&scratch.spread))
 }
 
 /// The same where the rest of its key has this spread.
 #[inline(always)]
 fn slot_at(scratch: &PacketScratch, spread: u64) -> Option<&'static mut Cached> {
-    // SAFETY: fields of the value, which is borrowed. There is no room on the stack to keep them.
-    let (of_source, applicable) = unsafe {
-        (
-            (&raw const scratch.place.slot).read_volatile(),
-            (&raw const scratch.applicable).read_volatile(),
-        )
-    };
+    let (of_source, applicable) = (read(&scratch.place.slot), read(&scratch.applicable));
     let cached = CACHE.get_ptr_mut(Cached::slot(of_source, applicable, spread as u16).into())?;
     // SAFETY: a map value of this CPU, on which no other packet is decided before this one: XDP
     // runs with bottom halves disabled. All zeros, which it is at first, is a valid value.
