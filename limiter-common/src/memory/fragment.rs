@@ -15,7 +15,7 @@
 //! fragments then count as what they could be.
 
 use crate::{
-    base::{address::Address, seed::Seed, siphash::SipHash, word::Word},
+    base::{address::Address, seed::Seed, word::Word},
     packet::{
         headers::{Anomaly, Packet, Ports, TcpFlags, Transport},
         protocol::{ICMP, ICMPV6, SCTP, TCP, UDP, UNKNOWN_PROTOCOL},
@@ -49,18 +49,10 @@ impl Datagram {
     /// That of a fragment.
     #[inline(always)]
     pub const fn of(packet: &Packet, seed: Seed) -> Self {
-        let [a, b, c, d] = packet.source.words;
-        let [e, f, g, h] = packet.destination;
-        let mut hash = SipHash::new(seed.key()).word((a as u64) << 32 | e as u64);
-        let mut what = packet.identification as u64;
-        if packet.source.family == Address::IPV4 {
-            what |= (packet.protocol as u64) << 32;
-        } else {
-            hash = hash.word((b as u64) << 32 | f as u64);
-            hash = hash.word((c as u64) << 32 | g as u64);
-            hash = hash.word((d as u64) << 32 | h as u64);
-        }
-        Self { hash: hash.word(what).finish() }
+        let is_ipv4 = packet.source.family == Address::IPV4;
+        let protocol = if is_ipv4 { packet.protocol as u64 } else { 0 };
+        let what = protocol << 32 | packet.identification as u64;
+        Self { hash: packet.hash_addresses(seed).word(what).finish() }
     }
 
     /// The place of its word in the table, below [`WORDS`].

@@ -68,17 +68,23 @@ impl Packet {
     /// know the seed cannot tell which connections have the same one.
     #[inline(always)]
     pub const fn hash(&self, seed: Seed, what: u32) -> u64 {
+        let Ports { source, destination } = self.ports;
+        let ports = (source as u64) << 48 | (destination as u64) << 32 | what as u64;
+        self.hash_addresses(seed).word(ports).word(self.protocol as u64).finish()
+    }
+
+    /// A hash in the making, of its addresses.
+    #[inline(always)]
+    pub(crate) const fn hash_addresses(&self, seed: Seed) -> SipHash {
         let [a, b, c, d] = self.source.words;
         let [e, f, g, h] = self.destination;
-        let Ports { source, destination } = self.ports;
         let mut hash = SipHash::new(seed.key()).word((a as u64) << 32 | e as u64);
         if self.source.family != Address::IPV4 {
             hash = hash.word((b as u64) << 32 | f as u64);
             hash = hash.word((c as u64) << 32 | g as u64);
             hash = hash.word((d as u64) << 32 | h as u64);
         }
-        let ports = (source as u64) << 48 | (destination as u64) << 32 | what as u64;
-        hash.word(ports).word(self.protocol as u64).finish()
+        hash
     }
 
     /// The destination port; `None` if there is none, or none that could be read.
