@@ -144,15 +144,7 @@ impl Concurrent {
     /// a packet conforms. `u64::MAX` when the limit is 0. Not for the packet path.
     #[inline(never)]
     pub fn wait(&self, slots: &impl Table, now: u64) -> u64 {
-        let (tick, mut ends, mut open) = (Self::tick(now), [i64::MAX; Self::MOST], 0);
-        for place in 0..Self::MOST {
-            let slot = slots.load(place);
-            if Self::live(slot, tick, self.expiry()) {
-                ends[open] = self.left(slot, tick);
-                open += 1;
-            }
-        }
-        ends.sort_unstable();
+        let (ends, open) = self.ends(slots, Self::tick(now));
         match open.checked_sub(self.limit as usize).and_then(|last| ends.get(last)) {
             _ if self.limit == 0 => u64::MAX,
             None => 0,
@@ -164,22 +156,24 @@ impl Concurrent {
     /// has. Not for the packet path.
     #[inline(never)]
     pub fn rest(&self, slots: &impl Table, now: u64) -> u64 {
-        let tick = Self::tick(now);
-        let mut last = 0;
+        let (ends, open) = self.ends(slots, Self::tick(now));
+        open.checked_sub(1).map_or(0, |last| (ends[last].unsigned_abs() << 24) - (now & 0xff_ffff))
+    }
+
+    /// Ticks until each slot that is held becomes free without another packet, at least 1, the first one first; and how many are
+    /// held.
+    fn ends(&self, slots: &impl Table, tick: u32) -> ([i64; Self::MOST], usize) {
+        let (mut ends, mut open) = ([i64::MAX; Self::MOST], 0);
         for place in 0..Self::MOST {
             let slot = slots.load(place);
             if Self::live(slot, tick, self.expiry()) {
-                let left = self.left(slot, tick);
-                last = if left > last { left } else { last };
+                ends[open] =
+                    self.times(slot & Self::CLOSES != 0).expire - Self::age(slot, tick) + 1;
+                open += 1;
             }
         }
-        (last.unsigned_abs() << 24).saturating_sub(now & 0xff_ffff)
-    }
-
-    /// Ticks until a slot that is held becomes free without another packet, at least 1.
-    #[inline(always)]
-    const fn left(&self, slot: u64, tick: u32) -> i64 {
-        self.times(slot & Self::CLOSES != 0).expire - Self::age(slot, tick) + 1
+        ends.sort_unstable();
+        (ends, open)
     }
 }
 
