@@ -12,15 +12,13 @@ use crate::base::word::Word;
 /// The tick that was agreed on last, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct JiffyClock<W> {
-    /// Its number; [`NEVER`] at first, and a number that no tick has while its time is written.
+    /// Its number; 0 at first, as of no tick, and a number that no tick has while its time is written.
     pub number: W,
     /// The time that was read first in it, in nanoseconds.
     pub time: W,
 }
 
-/// No tick.
-pub const NEVER: u64 = 0;
-/// No tick either: the time of one is being written.
+/// No tick: the time of one is being written.
 const BUSY: u64 = u64::MAX;
 
 impl<W: Word> JiffyClock<W> {

@@ -13,7 +13,7 @@ use aya_ebpf::{
     maps::{Array, PerCpuArray},
     programs::XdpContext,
 };
-use limiter_ebpf::{bench::parts, pipeline};
+use limiter_ebpf::{bench as parts, pipeline};
 
 /// Which bits of an IPv4 source are made; one of `10.0.0.0/8` has the others, if there are any.
 #[unsafe(no_mangle)]
