@@ -50,10 +50,7 @@ impl Policer for KeyedMeter {
 
     #[inline(always)]
     fn undo(&self, word: u64, now: u64, cost: u64) -> u64 {
-        match self.0.as_bucket() {
-            Some(bucket) => bucket.undo(word, now, cost),
-            None => undo_window(&self.0, word, now, cost),
-        }
+        self.0.undo(word, now, cost)
     }
 }
 
@@ -81,13 +78,6 @@ extern "C" fn decide_window(meter: *const Meter, word: u64, now: u64, cost: u64)
 #[inline(never)]
 extern "C" fn is_window_near(meter: *const Meter, word: u64, now: u64) -> u32 {
     given(meter).is_some_and(|meter| meter.is_near(word, now)).into()
-}
-
-/// Returns the word of a window without a charge that was made at `now`.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn undo_window(meter: *const Meter, word: u64, now: u64, cost: u64) -> u64 {
-    given(meter).map_or(word, |meter| meter.undo(word, now, cost))
 }
 
 /// The meter that a part of the program is given; the verifier wants to see that it is there.
