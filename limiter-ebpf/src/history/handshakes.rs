@@ -74,9 +74,9 @@ pub(crate) extern "C" fn record_syn(charged: u64) -> u32 {
     let way = if known < WAYS { known } else { handshake::oldest(|way| set.handshake(way), now) };
     // What repeats a SYN that other limits were charged with keeps its time.
     if scratch.handshake_charged == 0 {
-        set.write(way, Handshake::new(key, scratch.binding.epoch(), now), charged);
+        set.record(way).write(Handshake::new(key, scratch.binding.epoch(), now), charged);
     } else if set.handshake(way).is_of(key) {
-        set.write(way, set.handshake(way), scratch.handshake_charged | charged);
+        set.record(way).write(set.handshake(way), scratch.handshake_charged | charged);
     }
     0
 }
@@ -97,12 +97,7 @@ impl Records {
         Handshake(self.record(way).handshake.load())
     }
 
-    /// The way is hidden from the compiler again: one that was hidden once costs more verified instructions.
-    #[inline(always)]
-    fn write(&self, way: usize, handshake: Handshake, charged: u64) {
-        self.record(way).write(handshake, charged);
-    }
-
+    /// The way is hidden from the compiler each time: one that was hidden once costs more verified instructions.
     #[inline(always)]
     fn record(&self, way: usize) -> Record<MapWord> {
         let way = black_box(way) & (WAYS - 1);

@@ -2,6 +2,7 @@
 
 use limiter_common::{
     abi::{
+        layout::shared,
         policy::{Profile, Settings, half},
         table::{PROBATION_SLOTS, Source},
     },
@@ -75,7 +76,7 @@ fn find_or_insert_entry(scratch: &mut PacketScratch, epoch: u32, settings: &Sett
         if entry_id != EntryId::SET_FULL {
             return entry_id;
         }
-        entry_id = EntryId::overflow(scratch.reread().place.set);
+        entry_id = EntryId(shared::overflow(scratch.reread().place.set));
     }
     if let Some(source) = entry_id.entry() {
         scratch.entry_id = entry_id.0;

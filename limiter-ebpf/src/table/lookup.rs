@@ -32,13 +32,7 @@ impl EntryId {
     /// Not known yet, in a set without a free way.
     pub(crate) const SET_FULL: Self = Self(u32::MAX - 1);
 
-    /// That of the sources that found no room in a set.
-    #[inline(always)]
-    pub(crate) const fn overflow(set: u32) -> Self {
-        Self(shared::overflow(set))
-    }
-
-    /// Whether it is one of those.
+    /// Whether it is that of the sources that found no room in a set.
     #[inline(always)]
     pub(crate) const fn is_overflow(self) -> bool {
         self.0.wrapping_sub(shared::OVERFLOW) < shared::OVERFLOWS
