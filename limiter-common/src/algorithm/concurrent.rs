@@ -26,7 +26,13 @@
 //! need no order among each other, as each slot that is acted upon is exchanged.
 
 use crate::{
-    algorithm::{gcra::Gcra, near, policer::Refusal, sliding_log::SlidingLog},
+    algorithm::{
+        bounds::{BoundsError, check},
+        gcra::Gcra,
+        near,
+        policer::Refusal,
+        sliding_log::SlidingLog,
+    },
     base::{
         slots::Slots,
         word::{TRIES, Word},
@@ -63,19 +69,6 @@ pub struct Concurrent {
     /// The silence, in nanoseconds, after which a connection counts as gone, from
     /// [`Concurrent::SHORTEST`] to [`Concurrent::LONGEST`].
     pub idle: u64,
-}
-
-/// Why a limit and a time make no leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConcurrentError {
-    /// The limit is zero.
-    NoLimit,
-    /// The limit is above [`Concurrent::MOST`].
-    TooMany,
-    /// The time is shorter than [`Concurrent::SHORTEST`].
-    TooShort,
-    /// The time is longer than [`Concurrent::LONGEST`].
-    TooLong,
 }
 
 /// What a packet says of its connection.
@@ -165,18 +158,11 @@ impl Concurrent {
     /// The leases of `limit` connections that may be silent for `idle` nanoseconds.
     ///
     /// # Errors
-    /// Any [`ConcurrentError`].
-    pub const fn new(limit: u64, idle: u64) -> Result<Self, ConcurrentError> {
-        if limit == 0 {
-            Err(ConcurrentError::NoLimit)
-        } else if limit > Self::MOST as u64 {
-            Err(ConcurrentError::TooMany)
-        } else if idle < Self::SHORTEST {
-            Err(ConcurrentError::TooShort)
-        } else if idle > Self::LONGEST {
-            Err(ConcurrentError::TooLong)
-        } else {
-            Ok(Self { limit, idle })
+    /// Any [`BoundsError`].
+    pub const fn new(limit: u64, idle: u64) -> Result<Self, BoundsError> {
+        match check((limit, Self::MOST as u64), idle, (Self::SHORTEST, Self::LONGEST)) {
+            Ok(()) => Ok(Self { limit, idle }),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,6 +1,7 @@
 //! How a limit admits packets: the algorithms, what a word of their state says, and its version.
 
 pub mod binding;
+pub mod bounds;
 pub mod concurrent;
 pub mod debt;
 pub mod gcra;

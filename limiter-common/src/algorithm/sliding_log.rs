@@ -23,6 +23,7 @@ use core::ops::Range;
 
 use crate::{
     algorithm::{
+        bounds::{BoundsError, check},
         gcra::Gcra,
         near,
         policer::{Look, Refusal},
@@ -47,19 +48,6 @@ pub struct SlidingLog {
     pub limit: u64,
     /// Nanoseconds in a window, from 1 to [`SlidingLog::LONGEST`].
     pub window: u64,
-}
-
-/// Why a limit and a window make no log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlidingLogError {
-    /// The limit is zero.
-    NoLimit,
-    /// The limit is above [`SlidingLog::MOST`].
-    TooMany,
-    /// The window is empty.
-    NoWindow,
-    /// The window is longer than [`SlidingLog::LONGEST`].
-    TooLong,
 }
 
 /// The slots of a log.
@@ -104,18 +92,11 @@ impl SlidingLog {
     /// The log that admits `limit` events in any `window` (nanoseconds).
     ///
     /// # Errors
-    /// Any [`SlidingLogError`].
-    pub const fn new(limit: u64, window: u64) -> Result<Self, SlidingLogError> {
-        if limit == 0 {
-            Err(SlidingLogError::NoLimit)
-        } else if limit > Self::LAP {
-            Err(SlidingLogError::TooMany)
-        } else if window == 0 {
-            Err(SlidingLogError::NoWindow)
-        } else if window > Self::LONGEST {
-            Err(SlidingLogError::TooLong)
-        } else {
-            Ok(Self { limit, window })
+    /// Any [`BoundsError`].
+    pub const fn new(limit: u64, window: u64) -> Result<Self, BoundsError> {
+        match check((limit, Self::LAP), window, (1, Self::LONGEST)) {
+            Ok(()) => Ok(Self { limit, window }),
+            Err(error) => Err(error),
         }
     }
 

@@ -15,7 +15,12 @@
 //! is kept in 16 bits and rounded up, so it may be too high by 2^-15 of the limit, and is exact for
 //! limits below 2^16.
 
-use crate::algorithm::{near, policer::Decision, rate::Rate};
+use crate::algorithm::{
+    bounds::{BoundsError, check},
+    near,
+    policer::Decision,
+    rate::Rate,
+};
 
 mod carry;
 mod counts;
@@ -36,17 +41,6 @@ pub struct Window {
     pub bits: u32,
 }
 
-/// Why a limit and a length make no window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WindowError {
-    /// The limit is zero.
-    NoLimit,
-    /// The window is shorter than [`Window::SHORTEST`].
-    TooShort,
-    /// The window is longer than [`Window::LONGEST`].
-    TooLong,
-}
-
 impl Window {
     /// The shortest window, in nanoseconds.
     pub const SHORTEST: u64 = 1_000_000;
@@ -59,16 +53,10 @@ impl Window {
     /// then rounded up to units, so that less may pass but never more.
     ///
     /// # Errors
-    /// Any [`WindowError`].
-    pub const fn new(limit: u64, length: u64) -> Result<Self, WindowError> {
-        if limit == 0 {
-            return Err(WindowError::NoLimit);
-        }
-        if length < Self::SHORTEST {
-            return Err(WindowError::TooShort);
-        }
-        if length > Self::LONGEST {
-            return Err(WindowError::TooLong);
+    /// Any [`BoundsError`] but that the limit is too high.
+    pub const fn new(limit: u64, length: u64) -> Result<Self, BoundsError> {
+        if let Err(error) = check((limit, u64::MAX), length, (Self::SHORTEST, Self::LONGEST)) {
+            return Err(error);
         }
         let unit = (u64::BITS - limit.leading_zeros()).saturating_sub(Self::COUNT_BITS);
         let limit = limit >> unit;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use limiter_common::{
     algorithm::{
-        concurrent::{Concurrent, ConcurrentError, Look, Signal, Socket},
+        bounds::BoundsError,
+        concurrent::{Concurrent, Look, Signal, Socket},
         meter::Meter,
         policer::Refusal,
         rate::SECOND,
@@ -457,10 +458,10 @@ fn a_key_owes_as_long_as_it_has_a_connection() {
 
 #[test]
 fn leases_keep_their_bounds() {
-    assert_eq!(Concurrent::new(0, SECOND), Err(ConcurrentError::NoLimit));
-    assert_eq!(Concurrent::new(129, SECOND), Err(ConcurrentError::TooMany));
-    assert_eq!(Concurrent::new(1, SECOND - 1), Err(ConcurrentError::TooShort));
-    assert_eq!(Concurrent::new(1, Concurrent::LONGEST + 1), Err(ConcurrentError::TooLong));
+    assert_eq!(Concurrent::new(0, SECOND), Err(BoundsError::NoLimit));
+    assert_eq!(Concurrent::new(129, SECOND), Err(BoundsError::TooMany));
+    assert_eq!(Concurrent::new(1, SECOND - 1), Err(BoundsError::TooShort));
+    assert_eq!(Concurrent::new(1, Concurrent::LONGEST + 1), Err(BoundsError::TooLong));
     assert!(
         [0, 1, 2, 1 << 34, u64::MAX]
             .into_iter()

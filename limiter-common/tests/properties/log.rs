@@ -1,11 +1,12 @@
 //! The sliding log in virtual time, on two CPUs, against the list of all that was admitted.
 
 use limiter_common::algorithm::{
+    bounds::BoundsError,
     gcra::Gcra,
     meter::Meter,
     policer::{Look, Refusal},
     rate::SECOND,
-    sliding_log::{Event, SlidingLog, SlidingLogError},
+    sliding_log::{Event, SlidingLog},
 };
 
 use super::{
@@ -364,10 +365,10 @@ fn a_log_owes_until_its_last_event_leaves_the_window() {
 
 #[test]
 fn a_log_keeps_its_bounds() {
-    assert_eq!(SlidingLog::new(0, SECOND), Err(SlidingLogError::NoLimit));
-    assert_eq!(SlidingLog::new(129, SECOND), Err(SlidingLogError::TooMany));
-    assert_eq!(SlidingLog::new(128, 0), Err(SlidingLogError::NoWindow));
-    assert_eq!(SlidingLog::new(1, SlidingLog::LONGEST + 1), Err(SlidingLogError::TooLong));
+    assert_eq!(SlidingLog::new(0, SECOND), Err(BoundsError::NoLimit));
+    assert_eq!(SlidingLog::new(129, SECOND), Err(BoundsError::TooMany));
+    assert_eq!(SlidingLog::new(128, 0), Err(BoundsError::TooShort));
+    assert_eq!(SlidingLog::new(1, SlidingLog::LONGEST + 1), Err(BoundsError::TooLong));
     let (state, log) = (State::new(), SlidingLog::new(128, SlidingLog::LONGEST).unwrap());
     let admitted = (0..500).filter(|at| state.admit(log, 2 + at).is_ok()).count();
     assert_eq!(admitted, 128);

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 
 use limiter_common::algorithm::{
-    gcra::Gcra,
-    policer::Decision,
-    rate::SECOND,
-    window::{Window, WindowError},
+    bounds::BoundsError, gcra::Gcra, policer::Decision, rate::SECOND, window::Window,
 };
 
 use super::random::Random;
@@ -199,9 +196,9 @@ fn a_window_keeps_its_limit_or_the_error_names_the_cause() {
         assert!(limit - (window.limit << window.unit) <= limit >> 31);
         assert!(window.unit == 0 || limit >> 32 != 0);
     }
-    assert_eq!(Window::new(0, SECOND), Err(WindowError::NoLimit));
-    assert_eq!(Window::new(1, Window::SHORTEST - 1), Err(WindowError::TooShort));
-    assert_eq!(Window::new(1, Window::LONGEST + 1), Err(WindowError::TooLong));
+    assert_eq!(Window::new(0, SECOND), Err(BoundsError::NoLimit));
+    assert_eq!(Window::new(1, Window::SHORTEST - 1), Err(BoundsError::TooShort));
+    assert_eq!(Window::new(1, Window::LONGEST + 1), Err(BoundsError::TooLong));
     assert!(Window::new(u64::MAX, Window::LONGEST).is_ok());
 }
 
