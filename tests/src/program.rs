@@ -617,6 +617,18 @@ impl Loaded {
         MovingWord::new(self.memory.map(map::SOURCES)?, entry + word)
     }
 
+    /// The same of the word of the first bucket that there is.
+    ///
+    /// # Errors
+    /// Fails if there is none, or if a map cannot be mapped.
+    pub fn moving_bucket(&self) -> Result<MovingWord> {
+        let buckets = self.memory.array::<Bucket>(map::BUCKETS)?;
+        let is_used = |number: &u32| buckets.get(number, 0).is_ok_and(|it| it.binding != 0);
+        let entry = (0..buckets.len()).find(is_used).context("there is no bucket")?;
+        let word = entry as usize * size_of::<Bucket>() + offset_of!(Bucket, word);
+        MovingWord::new(self.memory.map(map::BUCKETS)?, word)
+    }
+
     /// Changes the entry of a source through `change`.
     ///
     /// # Errors

@@ -82,7 +82,8 @@ pub fn port<V: Version, F: Frame + ?Sized>(frame: &F) -> Option<u16> {
 }
 
 /// What limits may ask of a plain packet besides its addresses, which are left out. It is of this protocol, and ends where its
-/// network header says. `None` if it is not plain, or not all there.
+/// network header says; the end of the frame will do where [`source`] has found that to be there. `None` if it is not plain, or not
+/// all there.
 #[inline(always)]
 pub fn without_addresses<V: Version, F: Frame + ?Sized>(
     frame: &F,

@@ -30,8 +30,10 @@ pub struct Bill {
     pub charged: u64,
     /// The limits that it leaves [near](crate::algorithm::near) if it is charged to them.
     pub near: u64,
-    /// 1 when it has waited since its time was read: by that time, no limit tells whether it exceeds.
+    /// 1 when it has waited for a word since its time was read: by that time, no limit tells whether it exceeds.
     pub late: u64,
+    /// The limits that are only counted, and left out of [`applies`](Self::applies): none told whether it exceeds.
+    pub left_out: u64,
 }
 
 impl Bill {
@@ -63,10 +65,10 @@ impl Bill {
         }
     }
 
-    /// The races that the packet may lose before it gives up the limit with this bit. One that is only counted must not use up those
-    /// of the others.
+    /// How many races the packet may lose, and wait, before it gives up the limit with this bit. One that is only counted must not use
+    /// up those of the others.
     #[inline(always)]
-    pub const fn races(&self, bit: u64) -> u32 {
+    pub const fn most_races(&self, bit: u64) -> u32 {
         if bit & self.enforced == 0 { RACES / 2 } else { RACES }
     }
 
@@ -80,6 +82,7 @@ impl Bill {
         } else if contended {
             // What is only counted is no reason to drop it undecided.
             self.applies &= !bit;
+            self.left_out |= bit;
         } else {
             self.exceeded |= bit;
         }
@@ -89,6 +92,12 @@ impl Bill {
     #[inline(always)]
     pub const fn note_near(&mut self, bit: u64, is_near: bool) {
         self.near = self.near & !bit | if is_near { bit } else { 0 };
+    }
+
+    /// The limits that it is not charged to although it may pass: they would refuse it, or did not tell.
+    #[inline(always)]
+    pub const fn uncharged(&self) -> u64 {
+        self.exceeded | self.left_out
     }
 
     /// Refuses the packet undecided: what its limits are kept in was changed meanwhile.

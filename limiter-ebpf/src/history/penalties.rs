@@ -65,8 +65,8 @@ pub(crate) fn may_be_blocked(now: u64) -> bool {
     latest().is_none_or(|latest| latest.load() > now)
 }
 
-/// Notes that a source is blocked until then, in nanoseconds. If other CPUs note blocks at each of the tries, the next refusal notes
-/// this one.
+/// Notes that a source is blocked until then, in nanoseconds. If other CPUs note blocks at each of the tries, it is not noted: one of
+/// a penalty is by the next refusal.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn note_block(until: u64) -> u32 {

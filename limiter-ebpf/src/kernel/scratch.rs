@@ -8,12 +8,7 @@ use limiter_common::{
         state::OffenceKey,
     },
     algorithm::{
-        binding::Binding,
-        concurrent,
-        gcra::Gcra,
-        kind::Kind,
-        meter::Measure,
-        policer::{Look, Refusal},
+        binding::Binding, concurrent, gcra::Gcra, kind::Kind, meter::Measure, policer::Look,
         time::Time,
     },
     base::{
@@ -97,7 +92,7 @@ pub(crate) struct PacketScratch {
     pub(crate) in_vain: u64,
     /// 1 when all of its headers were read, otherwise 0.
     pub(crate) is_read: u64,
-    /// How many races for words it has lost, see [`lose_race`].
+    /// How often it has waited for a word, see [`lose_race`].
     pub(crate) races: u64,
     /// The place of the inline limit that was looked at last, or that another CPU was first at; and the limits that it was not
     /// found to conform to, as bits.
@@ -166,16 +161,16 @@ pub(crate) struct PacketScratch {
 }
 
 /// Notes that a word that the packet is to be charged to could not be had, mostly as another CPU was first, and waits, each time for
-/// longer. Returns 0, and does not wait, when the packet has lost more than `most` races: it is to give the limit up. The races of a
-/// packet are counted together, so that it waits for no longer where it has many limits.
+/// longer. Returns 0, and does not wait, when the packet has waited for `most` times: it is to give the limit up. The races of a packet
+/// are counted together, so that it waits for no longer where it has many limits.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn lose_race(most: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
-    scratch.races += 1;
-    if scratch.races > most.into() {
+    if scratch.races >= most.into() {
         return 0;
     }
+    scratch.races += 1;
     scratch.bill.late = 1;
     wait_before(scratch.races as u32);
     1
@@ -185,8 +180,9 @@ pub(crate) extern "C" fn lose_race(most: u32) -> u32 {
 /// for what it did not admit.
 #[inline(always)]
 pub(crate) fn wait_to_refund() {
-    const TRIES: u32 = 4;
-    wait_before(TRIES);
+    /// The try that is as long after the one before it.
+    const FOURTH: u32 = 4;
+    wait_before(FOURTH);
 }
 
 /// What charging the first packet of a source comes to, which has no entry.
@@ -433,14 +429,6 @@ impl PacketScratch {
     #[inline(always)]
     pub(crate) fn open_bill(&mut self, applies: u64, enforced: u64) {
         self.bill = Bill { applies, enforced, ..Bill::default() };
-    }
-
-    /// Gives up a limit whose word other CPUs move all the time: it refuses the packet, or is left out if it is only counted. The
-    /// packet takes no slot of the cache then, as it is not charged to all that a lease would be.
-    #[inline(always)]
-    pub(crate) fn give_up_limit(&mut self, bit: u64) {
-        self.bill.refuse(bit, Refusal::Contended);
-        self.may_lease = 0;
     }
 
     /// The same as the compiler must take it to be: anything.

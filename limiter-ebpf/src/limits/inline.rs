@@ -10,7 +10,10 @@ use limiter_common::{
         policy::{Settings, half},
         table::ENTRY_PLACES,
     },
-    algorithm::{gcra::Gcra, policer::Look},
+    algorithm::{
+        gcra::Gcra,
+        policer::{Look, Refusal},
+    },
     base::word::{RACES, TRIES},
     policy::{
         charge::{self, Bill, Charge, Group},
@@ -323,8 +326,8 @@ extern "C" fn lose_first_left() -> u32 {
     let Some(settings) = settings(scratch.binding.epoch()) else { return DONE };
     let left = left(scratch, settings);
     let first = left & left.wrapping_neg();
-    if lose_race(scratch.bill.races(first)) == 0 {
-        scratch.reread().give_up_limit(first);
+    if lose_race(scratch.bill.most_races(first)) == 0 {
+        scratch.reread().bill.refuse(first, Refusal::Contended);
     }
     DONE
 }

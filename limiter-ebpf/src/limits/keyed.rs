@@ -8,7 +8,7 @@ use limiter_common::{
     abi::{policy::half, state::Bucket},
     algorithm::{
         binding::{Binding, Measured, bind},
-        policer::Look,
+        policer::{Look, Refusal},
     },
     base::word::{RACES, TRIES},
     memory::cache::Cached,
@@ -149,9 +149,9 @@ extern "C" fn charge_wide_again(place: u32, asked: u32) -> u32 {
 extern "C" fn lose_race_at(place: u32) -> u32 {
     let Some(scratch) = PacketScratch::get() else { return 0 };
     let bit = scratch.keyed.bits[place as usize & (KEYED - 1)];
-    let goes_on = lose_race(scratch.bill.races(bit));
+    let goes_on = lose_race(scratch.bill.most_races(bit));
     if goes_on == 0 {
-        scratch.reread().give_up_limit(bit);
+        scratch.reread().bill.refuse(bit, Refusal::Contended);
     }
     goes_on
 }

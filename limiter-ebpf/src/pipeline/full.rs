@@ -133,6 +133,10 @@ fn decide(
                 scratch: scratch.reread(),
             });
         }
+        // What a lease is charged to one limit for, all limits of the packet have to have been charged.
+        if scratch.reread().leased() != 0 && scratch.reread().bill.uncharged() != 0 {
+            scratch.reread().bill.give_up();
+        }
         if scratch.reread().bill.refused != 0 {
             refund_inline();
             if by_key(scratch, settings) != 0 {
@@ -161,7 +165,8 @@ fn decide(
         counters::count_keyed(scratch.binding.epoch(), conform & of, exceed & of, monitored & of);
     }
     if bill.refused == 0 {
-        if bill.exceeded != 0 {
+        // The next ones would not be counted by that limit either.
+        if bill.uncharged() != 0 {
             scratch.reread().may_lease = 0;
         }
         let near = bill.near & bill.charged;

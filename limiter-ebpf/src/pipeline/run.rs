@@ -130,10 +130,10 @@ fn decide_fully(ctx: *mut xdp_md, mut verdict: Verdict) -> u32 {
     settle(ctx, &verdict, bytes)
 }
 
-/// Whether the packet has lost so many races that it waits for no word any more.
+/// Whether the packet has waited so often that it waits for no word any more.
 #[inline(always)]
 fn may_not_wait() -> bool {
-    PacketScratch::get().is_none_or(|scratch| scratch.races > RACES.into())
+    PacketScratch::get().is_none_or(|scratch| scratch.races >= RACES.into())
 }
 
 /// Decides about a packet by its entry, if that is known.

@@ -76,11 +76,12 @@ fn a_packet_that_waited_is_not_refused_by_its_time() {
     for (late, reason) in [(0, Reason::Exceed), (1, Reason::Contended)] {
         let mut bill = Bill { applies: ALL, enforced, late, ..Bill::default() };
         bill.refuse(counted, Refusal::Exceed);
-        assert_eq!(bill.exceeded, counted * (1 - late));
+        assert_eq!([bill.exceeded, bill.left_out], [counted * (1 - late), counted * late]);
+        assert_eq!(bill.uncharged(), counted);
         assert_eq!(bill.reason(Reason::Conform), Reason::Conform);
         bill.refuse(enforced, Refusal::Exceed);
         assert_eq!(bill.reason(Reason::Conform), reason);
-        assert!(bill.races(counted) < bill.races(enforced));
+        assert!(bill.most_races(counted) < bill.most_races(enforced));
     }
 }
 

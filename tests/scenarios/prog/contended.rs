@@ -2,16 +2,21 @@
 
 use std::thread;
 
-use limiter_common::{algorithm::rate::SECOND, base::address::Address, packet::reason::Reason};
+use limiter_common::{
+    algorithm::{policer::Policer as _, rate::SECOND},
+    base::address::Address,
+    memory::cache::Cached,
+    packet::reason::Reason,
+};
 use limiter_tests::{
     packet::{Frame, SYN},
     program::{Clock, MovingWord, SMALL, TestProgram, pin_to_cpu, two_cpus},
 };
-use limiter_userspace::policy::model::{Count, KeyPart, Limit};
+use limiter_userspace::policy::model::{Count, KeyPart, Limit, Mode};
 
 use super::{
     NOW, counted,
-    define::{limit, policy_of},
+    define::{in_mode, limit, policy_of},
     part, per_second, program,
 };
 
@@ -65,4 +70,24 @@ fn a_packet_that_loses_all_races_for_a_lease_is_counted() {
     program.run_many(&flow(0), 100).unwrap();
     let word = program.moving_word(&Address::v4(A), 0).unwrap();
     send(&mut program, &word, 400, 50_000);
+}
+
+/// Where a limit that is only counted loses its races, the limit beside it is charged for what passed, and for no lease.
+#[test]
+fn a_limit_that_is_left_out_costs_the_others_nothing() {
+    let bucket = per_second(10_000_000, 10_000_000);
+    let all = in_mode(Mode::Monitor, limit("all", &[], bucket));
+    let policy = policy_of([limit("own", &[KeyPart::Source], bucket), all]);
+    let mut program = TestProgram::new(SMALL, &policy, Clock::Ticking(SECOND / 250)).unwrap();
+    program.at(NOW).unwrap();
+    program.run_many(&flow(0), 100).unwrap();
+    let gcra = bucket.rate.bucket(bucket.burst, 1).unwrap();
+    let charged = |program: &TestProgram| {
+        let word = program.whole_source(&Address::v4(A)).unwrap().unwrap().words()[0];
+        word.wrapping_sub(gcra.fresh(NOW)) / gcra.units(1)
+    };
+    let word = program.moving_bucket().unwrap();
+    send(&mut program, &word, 400, 50_000);
+    let (passed, charged) = (program.passed().unwrap(), charged(&program));
+    assert!((passed..=passed + Cached::MOST_LEASED).contains(&charged), "{charged} for {passed}");
 }
