@@ -48,9 +48,9 @@ const MESSAGE_BYTES: usize = 64 << 10;
 const STREAMS: u32 = 256;
 /// How much of what a connection sends may wait to be read, in bytes.
 const WINDOW: u32 = 1 << 20;
-/// For how long the agent is asked about the sources of a call, of all of them. Envoy waits 20 ms for an answer if its configuration says
-/// nothing else, and takes none for a request that passes.
-const ASKING: Duration = Duration::from_millis(10);
+/// About all sources of a call, the agent is asked for the patience with one question divided by this: 10 ms. Envoy waits 20 ms for an
+/// answer if its configuration says nothing else, and takes none for a request that passes.
+const SHARE: u32 = 2;
 /// A connection that says nothing is asked whether it is there, and has as long to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
@@ -204,7 +204,7 @@ impl Service {
             None
         };
         // What is not told by then decides nothing.
-        if let Ok(Some(refused)) = timeout(ASKING, ask).await {
+        if let Ok(Some(refused)) = timeout(self.kernel.patience() / SHARE, ask).await {
             return Ok((refused, Verdict::Limited));
         }
         let told = told.map(|left| left.to_string());

@@ -257,6 +257,11 @@ impl Kernel {
         Self { patience: Duration::from_secs(60), ..Self::new(agent) }
     }
 
+    /// How long a question may take.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Why nothing is known of sources at `now` although the agent is there: it answers late. `None` if it does not.
     pub(super) fn fault(&self, now: u64) -> Option<String> {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
