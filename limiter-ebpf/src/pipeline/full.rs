@@ -133,7 +133,7 @@ fn decide(
                 scratch: scratch.reread(),
             });
         }
-        // What a lease is charged to one limit for, all limits of the packet have to have been charged.
+        // A lease is charged to all limits of the packet or to none.
         if scratch.reread().leased() != 0 && scratch.reread().bill.uncharged() != 0 {
             scratch.reread().bill.give_up();
         }

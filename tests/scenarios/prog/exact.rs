@@ -5,6 +5,7 @@ use std::{collections::HashMap, net::IpAddr};
 use limiter_common::{
     abi::counters::{Counters, LimitTally},
     base::{address::Address, tally::Tally},
+    memory::cache::Cached,
     packet::reason::Reason,
 };
 use limiter_tests::{
@@ -45,6 +46,10 @@ pub(super) struct Model {
 
 struct Source {
     buckets: [Option<model::Bucket>; BUILTINS],
+    /// When its packets were refused. Those of before a bucket was lost last may be remembered by a CPU, or in another slot of it,
+    /// which does not hear that the bucket has room: see [`Cached::holds`].
+    refused: Vec<u64>,
+    remembered: Vec<u64>,
     passed: Tally,
     dropped: Tally,
 }
@@ -109,7 +114,8 @@ impl Model {
         Self { policy, order, sources, connections, counters, limits, either }
     }
 
-    pub(super) fn decide(&mut self, sample: &Sample, now: u64) -> Verdict {
+    /// Decides about a packet. What the program decided, `verdict`, tells only whether a CPU remembers a refusal that it may.
+    pub(super) fn decide(&mut self, sample: &Sample, now: u64, verdict: Verdict) -> Verdict {
         let bytes = sample.frame.len() as u64;
         let name = sample.what.reason();
         let conform = Reason::ALL.into_iter().find(|reason| reason.name() == name).unwrap();
@@ -145,6 +151,8 @@ impl Model {
         let stated = Builtin::ALL.map(|limit| self.policy.bucket(limit, source));
         let source = self.sources.entry(source).or_insert_with(|| Source {
             buckets: stated.map(|bucket| bucket.map(|bucket| full(bucket, now))),
+            refused: Vec::new(),
+            remembered: Vec::new(),
             passed: Tally::default(),
             dropped: Tally::default(),
         });
@@ -166,7 +174,19 @@ impl Model {
 
         let applies = Builtin::ALL.map(|limit| limit != Builtin::Syn || may_open);
         let is_lost = buckets.iter().flatten().any(|it| it.look(now, 1) == model::Verdict::Lose);
-        let decision = admit(&mut buckets, &self.order, applies, now);
+        let before = buckets.clone();
+        let mut decision = admit(&mut buckets, &self.order, applies, now);
+        if is_lost {
+            source.remembered.append(&mut source.refused);
+        }
+        let holds = |since: &u64| (*since..since.saturating_add(Cached::LONGEST)).contains(&now);
+        if decision.is_ok() && verdict == Verdict::Drop && source.remembered.iter().any(holds) {
+            add(&mut self.either, bytes);
+            (decision, buckets) = (Err(Builtin::Source as usize), before);
+        }
+        if decision.is_err() {
+            source.refused.push(now);
+        }
         // A connection of which no packet was admitted leaves no state.
         if let Some(bucket) = &buckets[place]
             && (exists || decision.is_ok())
